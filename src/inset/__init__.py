@@ -1,0 +1,27 @@
+"""Hard convex constraints for learning systems: keep a network's output in a convex set.
+
+Importing this package imports neither torch nor JAX; the layers are in `inset.torch` and `inset.jax`.
+"""
+
+from ._combine import Intersection, Product
+from ._errors import AnchorError, PointShapeError
+from ._project import Info, project
+from ._set import ConvexSet, convex_set, static
+from .affine import Equality
+from .sets.ball import Ball
+from .sets.box import Box
+from .sets.categorical_entropy import CategoricalEntropy
+from .sets.ellipsoid import Ellipsoid
+from .sets.exponential_cone import ExponentialCone
+from .sets.gaussian_entropy import GaussianEntropy
+from .sets.gaussian_kl import GaussianKL
+from .sets.lmi import LMI
+from .sets.polytope import Polytope
+from .sets.power_cone import PowerCone
+from .sets.psd import PSD
+from .sets.quadratic import Quadratic
+from .sets.second_order_cone import SecondOrderCone
+from .sets.simplex import Simplex
+from .sets.spectral_ball import SpectralBall
+from .sets.strings import Strings
+from .sets.sublevel import Sublevel

@@ -1,0 +1,170 @@
+"""The only core file that names a framework: which arrays these are, and what differs between them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+# An array of torch, JAX or NumPy. They share no base class, hence `Any`.
+Array = Any
+# A point is an array, or a tuple of arrays (a Gaussian is `(mean, covariance)`).
+Point = Any
+
+
+def namespace(x: Array) -> Any:
+    """The array-API module of `x`: `array_api_compat.torch`, `jax.numpy` or `numpy`.
+
+    array-api-compat's own lookup is cached by an lru_cache that Dynamo cannot trace, hence this one.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        import array_api_compat.torch as xp
+
+        return xp
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.Array):
+        return jax.numpy
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic)):
+        return numpy
+    raise TypeError(f"expected a torch, JAX or NumPy array, received {type(x).__name__}")
+
+
+def is_array(x: object) -> bool:
+    """Whether `x` is an array of one of the three frameworks."""
+    for module, names in (("torch", ("Tensor",)), ("jax", ("Array",)), ("numpy", ("ndarray", "generic"))):
+        loaded = sys.modules.get(module)
+        if loaded is not None and isinstance(x, tuple(getattr(loaded, name) for name in names)):
+            return True
+    return False
+
+
+def is_torch(x: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_jax(x: object) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.Array)
+
+
+def is_floating(x: Array) -> bool:
+    """Whether the array holds real floating-point numbers."""
+    if is_torch(x):
+        return x.dtype.is_floating_point
+    xp = namespace(x)
+    return bool(xp.issubdtype(x.dtype, xp.floating))
+
+
+def like(value: Array, x: Array) -> Array:
+    """`value` as an array of the framework, dtype and device of `x`."""
+    xp = namespace(x)
+    return xp.asarray(value, dtype=x.dtype, device=x.device) if is_torch(x) else xp.asarray(value, dtype=x.dtype)
+
+
+def arange_like(n: int, x: Array) -> Array:
+    xp = namespace(x)
+    return xp.arange(n, device=x.device) if is_torch(x) else xp.arange(n)
+
+
+def eye_like(n: int, x: Array) -> Array:
+    xp = namespace(x)
+    return xp.eye(n, dtype=x.dtype, device=x.device) if is_torch(x) else xp.eye(n, dtype=x.dtype)
+
+
+def stop_gradient(x: Array) -> Array:
+    """`x` as a constant."""
+    if is_torch(x):
+        return x.detach()
+    if is_jax(x):
+        return sys.modules["jax"].lax.stop_gradient(x)
+    return x
+
+
+def is_traced(x: Array) -> bool:
+    """Whether the values of `x` cannot be looked at (inside jit, compile, vmap or export)."""
+    if is_torch(x):
+        torch = sys.modules["torch"]
+        return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta
+    if is_jax(x):
+        return isinstance(x, sys.modules["jax"].core.Tracer)
+    return False
+
+
+def exact_arithmetic(x: Array) -> AbstractContextManager[object]:
+    """A context in which a matrix product of `x` is computed in its own dtype: no autocast.
+
+    TF32 and other reduced float32 products are a process-wide setting of torch, see `working_dtype`.
+    """
+    if not is_torch(x):
+        return nullcontext()
+    torch = sys.modules["torch"]
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
+
+
+def reduced_products(x: Array) -> bool:
+    """Whether float32 matrix products of `x` may be rounded to TF32 or bfloat16 by the framework's settings."""
+    if not is_torch(x) or x.device.type == "cpu":
+        return False
+    return sys.modules["torch"].get_float32_matmul_precision() != "highest"
+
+
+def cholesky(S: Array) -> Array:
+    """The lower Cholesky factor; NaN, not an error, for each matrix of the batch that is not positive definite."""
+    if is_torch(S):
+        L, failed = sys.modules["torch"].linalg.cholesky_ex(S)
+        return L + sys.modules["torch"].where(failed > 0, float("nan"), 0.0).to(L.dtype)[..., None, None]
+    xp = namespace(S)
+    if is_jax(S):
+        return xp.linalg.cholesky(S)
+    try:
+        return xp.linalg.cholesky(S)
+    except xp.linalg.LinAlgError:
+        if S.ndim == 2:
+            return xp.full_like(S, float("nan"))
+        return xp.stack([cholesky(matrix) for matrix in S])
+
+
+def derivative(fn: Callable[[Array], Array], t: Array) -> tuple[Array, Array]:
+    """`fn(t)` and its derivative along ones: exact when `fn` works on each entry of the batch alone.
+
+    The derivative is itself differentiable, with respect to `t` and to what `fn` closes over.
+    """
+    if is_torch(t):
+        torch = sys.modules["torch"]
+        return torch.func.jvp(fn, (t,), (torch.ones_like(t),))
+    if is_jax(t):
+        jax = sys.modules["jax"]
+        return jax.jvp(fn, (t,), (jax.numpy.ones_like(t),))
+    return fn(t), namespace(t).ones_like(t)  # NumPy: values only, nobody differentiates
+
+
+def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+    """Values `fn(x)` of shape `(batch,)` and their gradients of shape `(batch, n)`.
+
+    NumPy has no automatic differentiation: central differences, one batched call.
+    """
+    if is_torch(x):
+        torch = sys.modules["torch"]
+        with torch.enable_grad():
+            z = x.detach().requires_grad_(True)
+            value = fn(z)
+            (grad,) = torch.autograd.grad(value.sum(), z)
+        return value.detach(), grad
+    xp = namespace(x)
+    if is_jax(x):
+        value, pullback = sys.modules["jax"].vjp(fn, x)
+        return value, pullback(xp.ones_like(value))[0]
+    n = x.shape[-1]
+    step = float(xp.finfo(x.dtype).eps) ** (1 / 3) * xp.maximum(xp.max(xp.abs(x), axis=-1, keepdims=True), 1.0)
+    moves = step[..., None] * xp.eye(n, dtype=x.dtype)  # (batch, n, n)
+    # the coordinate index leads, so that batched fields of the set still meet the batch of x
+    moves = xp.moveaxis(moves, -2, 0)
+    difference = fn(x + moves) - fn(x - moves)  # (n, batch)
+    return fn(x), xp.moveaxis(difference, 0, -1) / (2 * step)

@@ -1,0 +1,136 @@
+"""Along the ray from the anchor through x: how far h is finite, and how far the set reaches."""
+
+from __future__ import annotations
+
+from ._namespace import Array, Point, derivative, namespace, stop_gradient
+from ._combine import parts
+from ._fields import leaves, map_arrays, map_point
+from ._set import ConvexSet, offers
+from ._shapes import event_dims, largest
+
+# Two values of h per step. The bracket shrinks superlinearly once it is small; the log-scale bisection
+# gets it there when h grows exponentially. Measured in tests/test_ray.py.
+STEPS = 16
+
+
+def over_event(v: Array, event: int) -> Array:
+    """A batch-shaped array with `event` trailing axes of size one."""
+    return v[(..., *(None,) * event)] if event else v
+
+
+def along(set: ConvexSet, anchor: Point, t: Array, direction: Point) -> Point:
+    """anchor + t direction."""
+    return map_point(lambda a, d, k: a + over_event(t, k) * d, anchor, direction, set.event_ndim)
+
+
+def between(set: ConvexSet, anchor: Point, t: Array, x: Point) -> Point:
+    """(1 - t) anchor + t x: exactly x at t = 1, and no overflow for huge x."""
+    return map_point(lambda a, b, k: (1 - over_event(t, k)) * a + over_event(t, k) * b, anchor, x, set.event_ndim)
+
+
+def pull_back(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array]:
+    """x, with coordinates pulled back along the ray to max(dtype)^(3/4), where products do not overflow; and by what.
+
+    The factor t is 1, and the point x itself bit for bit, for all but huge x.
+    """
+    xp = namespace(leaves(x)[0])
+    sizes = [
+        xp.max(xp.abs(stop_gradient(leaf)), axis=tuple(range(-k, 0))) if k else xp.abs(stop_gradient(leaf))
+        for leaf, k in zip(leaves(x), event_dims(set), strict=True)
+    ]
+    far = sizes[0]
+    for size in sizes[1:]:
+        far = xp.maximum(far, size)
+    limit = float(xp.finfo(far.dtype).max) ** 0.75
+    t = xp.where(far > limit, limit / far, xp.ones_like(far))
+    return between(set, anchor, t, x), t
+
+
+def into_domain(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array | float]:
+    """The last point of the segment from the anchor to x at which every constraint is finite, and how far that is."""
+    reach: Array | float = 1.0
+    for part in parts(set):
+        if offers(part, "domain"):
+            step = part.domain(anchor, x)
+            x, reach = between(set, anchor, step, x), reach * step
+    return x, reach
+
+
+def gauges(part: ConvexSet, anchor: Point, direction: Point, values: Array, values0: Array) -> Array:
+    """1 / eta of the exact ray for each constraint of a part that is not affine, shape `(*batch, m or 1)`."""
+    if offers(part, "gauge"):
+        return part.gauge(anchor, direction)
+    eta = search(part, anchor, direction, largest(values), largest(values0))
+    return (1 / eta)[..., None]
+
+
+def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Array) -> Array:
+    """The largest t <= 1 with h(anchor + t direction) <= 0, differentiable. `h1`, `h0`: h at t = 1 and 0.
+
+    A bracket [lo, hi] with h(lo) <= 0 < h(hi). The chord between its ends is feasible by convexity; the
+    secant through two inner points, prolonged, is an upper bound; what is left is bisected on a log scale.
+    """
+    frozen = map_arrays(part, stop_gradient)
+    x0, d = map_point(stop_gradient, anchor), map_point(stop_gradient, direction)
+    xp = namespace(h1)
+
+    def h(t: Array) -> Array:
+        return largest(frozen.constraints(along(frozen, x0, t, d)))
+
+    outside = ~(h1 <= 0)
+    one = xp.ones_like(h1 + h0)
+    lo, h_lo, hi, h_hi = 0 * one, h0 * one, one, xp.where(outside, h1, one)
+    before, h_before = -one, h_lo - 1  # a second inner point for the secant; any line from below will do
+    for _ in range(STEPS):
+        width = hi - lo
+        chord = lo + width * (h_lo / (h_lo - h_hi))
+        chord = xp.where((chord > lo) & (chord < hi), chord, lo)
+        value = h(chord)
+        inner = value <= 0
+        advance = inner & (chord > lo)
+        before, h_before = xp.where(advance, lo, before), xp.where(advance, h_lo, h_before)
+        lo, h_lo = xp.where(advance, chord, lo), xp.where(advance, value, h_lo)
+        hi, h_hi = xp.where(inner, hi, chord), xp.where(inner, h_hi, value)
+
+        rise = h_lo - h_before
+        secant = lo - h_lo * (lo - before) / xp.where(rise > 0, rise, one)
+        middle = xp.where(hi > 4 * lo, xp.sqrt(xp.where(lo > 0, lo, hi / 1024) * hi), (lo + hi) / 2)
+        guess = xp.where((before >= 0) & (rise > 0) & (secant > lo) & (secant < middle), secant, middle)
+        value = h(guess)
+        inner = value <= 0
+        before, h_before = xp.where(inner, lo, before), xp.where(inner, h_lo, h_before)
+        lo, h_lo = xp.where(inner, guess, lo), xp.where(inner, value, h_lo)
+        hi, h_hi = xp.where(inner, hi, guess), xp.where(inner, h_hi, value)
+    eta = xp.where(outside, lo, one)
+    return attach(part, anchor, direction, eta, outside)
+
+
+def attach(part: ConvexSet, anchor: Point, direction: Point, eta: Array, outside: Array) -> Array:
+    """`eta` with the derivatives of the root of h(anchor + eta direction), first and second.
+
+    Two Newton steps from a root leave it where it is and carry its derivatives; with a single one the
+    second derivatives are wrong, because its slope does not see how the root moves.
+    """
+    xp = namespace(eta)
+    eta = stop_gradient(eta)
+    point = along(part, anchor, eta, direction)
+    i = xp.argmax(stop_gradient(part.constraints(point)), axis=-1)
+    root = eta
+    for _ in range(2):
+        value, slope = derivative(lambda t: active_row(part, along(part, anchor, t, direction), i), root)
+        usable = outside & (slope > 0)
+        root = root - xp.where(usable, value, xp.zeros_like(value)) / xp.where(usable, slope, xp.ones_like(slope))
+    return eta + (root - stop_gradient(root))
+
+
+def active_row(part: ConvexSet, x: Point, i: Array) -> Array:
+    """The constraint i of a part at x, with gradients, shape `(*batch,)`."""
+    if offers(part, "row"):
+        return part.row(x, i)
+    values = part.constraints(x)
+    if values.shape[-1] == 1:
+        return values[..., 0]
+    xp = namespace(values)
+    if values.shape[:-1] != i.shape:
+        values = xp.broadcast_to(values, (*i.shape, values.shape[-1]))
+    return xp.take_along_axis(values, i[..., None], axis=-1)[..., 0]

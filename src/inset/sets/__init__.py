@@ -1,0 +1,1 @@
+"""The catalogue: one set per file. Sets never import sets."""

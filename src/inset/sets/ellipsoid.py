@@ -1,0 +1,70 @@
+"""`Ellipsoid`: the ball under a linear map."""
+
+from __future__ import annotations
+
+from .._linalg import apply, ball_gauge, eigh, length, norm
+from .._namespace import Array, is_traced, namespace
+from .._root import decreasing_root
+from .._set import ConvexSet, convex_set
+
+
+@convex_set
+class Ellipsoid(ConvexSet):
+    """{x : |(x - c) L| <= 1}.   h(x) = |(x - c) L| - 1.
+
+    `center` is `(..., n)`, `L` is `(..., n, k)`; L L^T is the inverse of the usual shape matrix.
+
+    >>> import numpy as np
+    >>> Ellipsoid(np.zeros(2), np.diag([1.0, 0.5])).contains(np.array([[0.0, 1.9], [1.1, 0.0]]))
+    array([ True, False])
+    """
+
+    center: Array
+    L: Array
+
+    event_ndim = 1
+    shapes = {"center": "n", "L": "n k", "x": "n"}
+
+    def constraints(self, x: Array) -> Array:
+        return norm(self._image(x - self.center))[..., None] - 1
+
+    def gauge(self, anchor: Array, direction: Array) -> Array:
+        return ball_gauge(self._image(anchor - self.center), self._image(direction), 1.0)[..., None]
+
+    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+        n, k = self.L.shape[-2:]
+        shape = namespace(x).matrix_transpose(abs(self.L))
+        image = length(apply(shape, abs(x - self.center)))
+        return ((n + k / 2 + 4) * (image + 1))[..., None], length(apply(shape, size))[..., None]
+
+    def anchor(self, x: Array | None = None) -> Array:
+        """The centre."""
+        return self.center
+
+    def nearest(self, x: Array) -> Array:
+        """y = c + (I + t L L^T)^-1 (x - c) with t >= 0 the root of |(y - c) L| = 1."""
+        xp = namespace(x)
+        weights, V = eigh(self.L @ xp.matrix_transpose(self.L))
+        v = apply(xp.matrix_transpose(V), x - self.center)
+        outside = self.constraints(x) > 0
+
+        def excess(t: Array) -> Array:
+            return xp.sum(weights * (v / (1 + t[..., None] * weights)) ** 2, axis=-1) - 1
+
+        t = decreasing_root(excess, 0 * v[..., 0])
+        return xp.where(outside, self.center + apply(V, v / (1 + t[..., None] * weights)), x)
+
+    def check(self) -> None:
+        if is_traced(self.L):
+            return
+        xp = namespace(self.L)
+        values = eigh(self.L @ xp.matrix_transpose(self.L))[0]
+        limit = self.L.shape[-2] * float(xp.finfo(values.dtype).eps) * xp.max(values, axis=-1)
+        if bool((xp.min(values, axis=-1) <= limit).any()):
+            raise ValueError(
+                f"Ellipsoid(L=...) must have n = {self.L.shape[-2]} independent rows; received a singular L. "
+                "For an unbounded set use Quadratic, or Equality for a flat one"
+            )
+
+    def _image(self, v: Array) -> Array:
+        return v @ self.L if self.L.ndim == 2 else apply(namespace(v).matrix_transpose(self.L), v)

@@ -1,0 +1,160 @@
+"""`GaussianEntropy`: Gaussians of at least a given entropy."""
+
+from __future__ import annotations
+
+import math
+
+from .. import _gaussian as gaussian
+from .._linalg import FLOOR, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum
+from .._namespace import Array, is_array, namespace
+from .._set import ConvexSet, convex_set, static
+from .._shapes import side_by_side
+
+
+@convex_set
+class GaussianEntropy(ConvexSet):
+    """{(means, S) : log det(2 pi e S) / 2 >= kappa}, S the covariance of a d-dimensional Gaussian.
+
+    In the norm-like form det(S)^(1/d) >= rho = exp(2 kappa / d) / (2 pi e), with the domain as further constraints:
+
+    - "covariance": h = (-S_i or -lambda_min(S), rho - det(S)^(1/d));
+    - "cholesky": h = (-L_ii, sqrt(rho) - prod_i L_ii^(1/d));
+    - "log_std": h = log(rho)/2 - mean(log_std), affine.
+
+    A point is `(means, covariance)`, laid out as for `GaussianKL`, so that the two join by `&`; the means are free.
+
+    >>> import numpy as np
+    >>> round(float(GaussianEntropy(1, kappa=0.0).h((np.zeros(1), np.ones(1)))), 4)   # 1/(2 pi e) - 1
+    -0.9415
+    """
+
+    d: int = static()
+    kappa: Array | float
+    average: bool = static(False)
+    diagonal: bool = static(True)
+    parameterization: gaussian.Parameterization = static("covariance")
+
+    def __post_init__(self) -> None:
+        gaussian.check_layout("GaussianEntropy", self.parameterization, self.diagonal)
+        super().__post_init__()
+
+    @property
+    def event_ndim(self) -> tuple[int, int]:  # type: ignore[override]
+        return gaussian.event_ndim(self.average, self.diagonal)
+
+    @property
+    def shapes(self) -> dict[str, str | tuple[str, ...]]:  # type: ignore[override]
+        return {"kappa": "", "x": ("K d" if self.average else "d", "d" if self.diagonal else "d d")}
+
+    def constraints(self, x: tuple[Array, Array]) -> Array:
+        covariance = x[1]
+        xp = namespace(covariance)
+        if self.parameterization == "log_std":
+            return (self._log_rho() / 2 - xp.mean(covariance, axis=-1))[..., None]
+        if self.diagonal or self.parameterization == "cholesky":
+            scales = covariance if self.diagonal else gaussian.diagonal_of(covariance)
+            mean = xp.exp(xp.mean(_log(scales), axis=-1))
+            mean = xp.where(xp.all(scales > 0, axis=-1), mean, 0 * mean)
+            return side_by_side([-scales, (self._rho(covariance) - mean)[..., None]])
+        low = smallest_eigenvalue(covariance)
+        log_det = spectral_sum(covariance, _log, _slope, _bend)
+        mean = xp.where(low > 0, xp.exp(log_det / self.d), 0 * low)
+        return xp.stack([-low, self._rho(covariance) - mean], axis=-1)
+
+    def rounding(self, x: tuple[Array, Array], size: tuple[Array, Array]) -> tuple[Array, Array]:
+        covariance, moved = x[1], size[1]
+        xp = namespace(covariance)
+        if self.parameterization == "log_std":
+            evaluation = (self.d + 4) * (abs(self._log_rho()) + xp.mean(abs(covariance), axis=-1))
+            return evaluation[..., None], xp.mean(moved, axis=-1)[..., None]
+        rho = abs(self._rho(covariance))
+        if self.diagonal or self.parameterization == "cholesky":
+            scales, moved = (v if self.diagonal else gaussian.diagonal_of(v) for v in (abs(covariance), moved))
+            logs = _log(scales)
+            mean = xp.exp(xp.mean(logs, axis=-1))
+            share = xp.mean(2 * moved / (scales + FLOOR), axis=-1)
+            share = xp.where(share < 1, share, xp.ones_like(share))
+            evaluation = 4 * rho + (self.d + 8 + 4 * xp.mean(abs(logs), axis=-1)) * mean
+            return (
+                side_by_side([0 * scales, evaluation[..., None]]),
+                side_by_side([2 * moved, (share * mean)[..., None]]),
+            )
+        total, low = frobenius(covariance), abs(smallest_eigenvalue(covariance)) + FLOOR
+        log_det = spectral_sum(covariance, _log, _slope, _bend)
+        mean = xp.exp(log_det / self.d)
+        spread = total / low
+        share = 2 * frobenius(moved) / low
+        share = xp.where(share < 1, share, xp.ones_like(share))
+        evaluation = 4 * rho + (8 * self.d * spread + 8 + 4 * abs(log_det)) * mean
+        return (
+            xp.stack([(4 * self.d + 8) * total, evaluation], axis=-1),
+            xp.stack([frobenius(moved), share * mean], axis=-1),
+        )
+
+    def domain(self, anchor: tuple[Array, Array], x: tuple[Array, Array]) -> Array:
+        """Non-negative variances, or a positive semidefinite covariance."""
+        xp = namespace(x[1])
+        if self.parameterization == "log_std":
+            return xp.ones_like(x[1][..., 0])
+        if self.diagonal:
+            return orthant_domain(anchor[1], x[1])
+        if self.parameterization == "cholesky":
+            return orthant_domain(gaussian.diagonal_of(anchor[1]), gaussian.diagonal_of(x[1]))
+        gauge = semidefinite_gauge(anchor[1], x[1] - anchor[1])
+        return 1 / xp.where(gauge > 1, gauge, xp.ones_like(gauge))
+
+    def onto(self, x: tuple[Array, Array]) -> tuple[Array, Array]:
+        return gaussian.onto(x, self.parameterization, self.diagonal)
+
+    def anchor(self, x: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        """Mean 0 (or the means of x), and the isotropic covariance with 1 nat per dimension to spare."""
+        import numpy as np
+
+        log_std = self._log_rho() / 2 + 1
+        if x is None:
+            if is_array(log_std):
+                xp, zero = namespace(log_std), 0 * log_std[..., None]
+                zero = zero + xp.zeros((self.d,), dtype=zero.dtype)
+            else:
+                zero = np.zeros(self.d)
+            means = zero[..., None, :] if self.average else zero
+        else:
+            means, zero = x[0], 0 * (x[1] if self.diagonal else x[1][..., 0])
+        xp = namespace(zero)
+        level = log_std[..., None] if is_array(log_std) else log_std
+        scales = zero + level
+        if self.parameterization != "log_std":
+            scales = xp.exp(scales * (2 if self.parameterization == "covariance" else 1))
+        if self.diagonal:
+            return means, scales
+        k = np.eye(self.d)
+        from .._namespace import like
+
+        return means, scales[..., None] * like(k, scales)
+
+    def _log_rho(self) -> Array | float:
+        return 2 * self.kappa / self.d - math.log(2 * math.pi * math.e)
+
+    def _rho(self, covariance: Array) -> Array:
+        """det(S)^(1/d) at the bound, or its square root for standard deviations."""
+        xp = namespace(covariance)
+        half = 0.5 if self.parameterization == "cholesky" else 1.0
+        zero = 0 * covariance[..., 0] if self.diagonal else 0 * covariance[..., 0, 0]
+        return xp.exp(zero + half * self._log_rho())
+
+
+def _raised(v: Array) -> Array:
+    return namespace(v).where(v < FLOOR, FLOOR + 0 * v, v)
+
+
+def _slope(v: Array) -> Array:
+    return 1 / _raised(v)
+
+
+def _bend(v: Array) -> Array:
+    return -1 / namespace(v).where(v < 1e-15, 1e-15 + 0 * v, v) ** 2  # its square is finite in float32
+
+
+def _log(v: Array) -> Array:
+    """log v, its value at 1e-30 below that."""
+    return namespace(v).log(_raised(v))

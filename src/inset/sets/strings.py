@@ -1,0 +1,63 @@
+"""`Strings`: bodies linked by strings of bounded length."""
+
+from __future__ import annotations
+
+from .._errors import AnchorError
+from .._linalg import ball_gauge, length, norm, pick
+from .._namespace import Array, namespace
+from .._set import ConvexSet, convex_set, index
+from .._values import require
+
+
+@convex_set
+class Strings(ConvexSet):
+    """{bodies p_1 .. p_k in R^d : |p_i - p_j| <= length_l for each link l = (i, j)}.   h_l(p) = |p_i - p_j| - length_l.
+
+    A point is `(..., k, d)`. `links` is an integer array `(m, 2)`, `lengths` a number, `(m,)` or `(..., m)`.
+    The anchor puts all bodies at their mean; to anchor at the mean of other positions, pass `set.anchor(others)`.
+
+    >>> import numpy as np
+    >>> chain = Strings(np.array([[0, 1], [1, 2]]), 1.0)
+    >>> chain.h(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.5]]))
+    np.float64(4.0)
+    """
+
+    links: Array = index()
+    lengths: Array | float
+
+    event_ndim = 2
+    shapes = {"links": "m 2", "lengths": "m", "x": "bodies d"}
+
+    def constraints(self, x: Array) -> Array:
+        return norm(self._spans(x)) - self.lengths
+
+    def row(self, x: Array, i: Array) -> Array:
+        first, second = pick(self.links[..., 0], i, 0), pick(self.links[..., 1], i, 0)
+        return norm(pick(x, first, 1) - pick(x, second, 1)) - pick(self.lengths, i, 0)
+
+    def gauge(self, anchor: Array, direction: Array) -> Array:
+        return ball_gauge(self._spans(anchor), self._spans(direction), self.lengths)
+
+    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+        spans = self._spans(x)
+        evaluation = (spans.shape[-1] / 2 + 4) * (length(spans) + self.lengths)
+        xp = namespace(x)
+        sizes = length(size)
+        return evaluation, xp.take(sizes, self.links[..., 0], axis=-1) + xp.take(sizes, self.links[..., 1], axis=-1)
+
+    def anchor(self, x: Array | None = None) -> Array:
+        """All bodies at the mean of their positions in x."""
+        if x is None:
+            raise AnchorError("the anchor of Strings is the mean of given positions: pass anchor(x), or an anchor")
+        xp = namespace(x)
+        return xp.zeros_like(x) + xp.mean(x, axis=-2, keepdims=True)
+
+    def check(self) -> None:
+        require(self, "lengths", "positive", lambda xp, lengths: lengths > 0)
+        require(self, "links", "indices of bodies, 0 or more", lambda xp, links: links >= 0)
+
+    def _spans(self, x: Array) -> Array:
+        """p_i - p_j for each link, `(*batch, m, d)`."""
+        xp = namespace(x)
+        return xp.take(x, self.links[..., 0], axis=-2) - xp.take(x, self.links[..., 1], axis=-2)
+
