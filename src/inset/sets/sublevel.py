@@ -52,7 +52,8 @@ class Sublevel(ConvexSet):
         limit = 2 ** (6 if xp.finfo(leaf.dtype).bits < 64 else 9)
         low, high = zero - 1, zero + 2 * limit  # h is not finite at 2^-low, finite at 2^-high
         for _ in range(limit.bit_length() + 1):
-            middle = xp.ceil((low + high) / 2 - 0.5)  # 0, not -1, between -1 and 0
+            middle = xp.floor((low + high) / 2)
+            middle = xp.where(middle < 0, zero, middle)
             finite = xp.isfinite(largest(still.constraints(between(self, x0, 2.0**-middle, x1))))
             low, high = xp.where(finite, low, middle), xp.where(finite, middle, high)
         return 2.0**-high
