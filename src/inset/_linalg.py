@@ -26,18 +26,20 @@ def pick(field: Array, i: Array, event: int) -> Array:
     """
     if not hasattr(field, "ndim") or field.ndim <= event:
         return field
-    if field.ndim == event + 1:
-        return field[i]
     xp = namespace(field)
+    if field.ndim == event + 1:
+        # a flat index: a 0-d one would be read as a number, which vmap refuses
+        return xp.reshape(xp.take(field, xp.reshape(i, (-1,)), axis=0), (*i.shape, *field.shape[1:]))
     shape = (*i.shape, *field.shape[field.ndim - event - 1 :])
     at = i[(..., *(None,) * (event + 1))]
     at = xp.broadcast_to(at, (*i.shape, 1, *shape[len(i.shape) + 1 :]))
     return xp.take_along_axis(xp.broadcast_to(field, shape), at, axis=-event - 1).squeeze(-event - 1)
 
 
-def squared_norm(v: Array) -> Array:
+def sign(v: Array) -> Array:
+    """-1, 0 or 1 (array-api-compat's own masks NaN by assignment, which vmap refuses)."""
     xp = namespace(v)
-    return xp.sum(v * v, axis=-1)
+    return xp.where(v > 0, xp.ones_like(v), xp.where(v < 0, -xp.ones_like(v), xp.zeros_like(v)))
 
 
 def norm(v: Array) -> Array:
@@ -83,7 +85,7 @@ def ball_gauge(p: Array, d: Array, radius: Array) -> Array:
     gauge = xp.where(
         outward,
         (disc + b) / a,
-        1 / xp.where(outward, xp.ones_like(b), disc - b + (length == 0) * 1.0),
+        1 / xp.where(outward | (length == 0), xp.ones_like(b), disc - b),
     )
     return length * gauge
 
@@ -127,8 +129,9 @@ def semidefinite_gauge(S: Array, D: Array) -> Array:
     L = cholesky(S)
     size = xp.max(abs(stop_gradient(D)), axis=(-2, -1))
     size = xp.where(size > 0, size, xp.ones_like(size))
-    half = xp.linalg.solve(L, D / size[..., None, None])
-    return -size * smallest_eigenvalue(symmetric(xp.linalg.solve(L, xp.matrix_transpose(half))))
+    inverse = xp.linalg.inv(L)
+    W = inverse @ (D / size[..., None, None]) @ xp.matrix_transpose(inverse)
+    return -size * smallest_eigenvalue(symmetric(W))
 
 
 def smallest_eigenvalue(S: Array) -> Array:

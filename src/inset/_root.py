@@ -1,32 +1,97 @@
-"""One-dimensional roots with derivatives, for nearest points."""
+"""Roots with derivatives, for nearest points: of decreasing functions of one variable, and of v - c = t / v."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._namespace import Array, derivative, namespace, stop_gradient
+from ._linalg import eigh, symmetric
+from ._namespace import Array, derivative, eye_like, namespace, stop_gradient
 
-DOUBLINGS, STEPS = 30, 60
+LEAST, MOST = 1e-30, 1e30  # decreasing_root looks for t in this range
 
 
-def decreasing_root(f: Callable[[Array], Array], zero: Array) -> Array:
-    """The t >= 0 with f(t) = 0 for a decreasing f, for each sample alone; 0 where f(0) <= 0.
+def decreasing_root(f: Callable[[Array], Array], zero: Array, wanted: Array | None = None) -> Array:
+    """The t > 0 with f(t) = 0 for a decreasing f, for each sample alone; 0 where not `wanted`, or else f(0) <= 0.
 
-    `zero` is an array of zeros of the shape of t. The bracket grows by powers of 4 from 1 and is then bisected on
-    a log scale. Two Newton steps at the end polish the root and carry its first and second derivatives.
+    `zero` is an array of zeros of the shape of t. Values alone find the root, by bisection on a log scale, to the
+    last digit and on the side f(t) <= 0; then `attach` gives it derivatives.
     """
     xp = namespace(zero)
-    wanted = stop_gradient(f(zero)) > 0
-    lo, hi = zero + 1e-12, zero + 1
-    for _ in range(DOUBLINGS):
-        hi = xp.where(stop_gradient(f(hi)) > 0, 4 * hi, hi)
-    for _ in range(STEPS):
-        middle = xp.sqrt(lo * hi)
+    wanted = stop_gradient(f(zero)) > 0 if wanted is None else wanted
+    lo, hi = zero + LEAST, zero + MOST
+    for _ in range(_steps(zero)):
+        middle = xp.sqrt(lo) * xp.sqrt(hi)
         above = stop_gradient(f(middle)) > 0
         lo, hi = xp.where(above, middle, lo), xp.where(above, hi, middle)
-    root = hi
+    return xp.where(wanted, attach(f, xp.where(wanted, hi, xp.ones_like(hi)), wanted), zero)
+
+
+def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
+    """The t in [lower, upper] with f(t) = 0 for an f that is positive before it and negative after it.
+
+    The nearer end where f does not change sign. By bisection, as `decreasing_root`. The ends may have derivatives,
+    which count where the interval is a point.
+    """
+    xp = namespace(lower)
+    lo, hi = stop_gradient(lower), stop_gradient(upper)
+    for _ in range(_steps(lo)):
+        middle = lo + (hi - lo) / 2
+        above = stop_gradient(f(middle)) > 0
+        lo, hi = xp.where(above, middle, lo), xp.where(above, hi, middle)
+    open_ = stop_gradient(upper) > stop_gradient(lower)
+    return xp.where(open_, attach(f, hi, open_), upper)
+
+
+def attach(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
+    """The value of `root` with the first and second derivatives of the t that solves f(t) = 0.
+
+    Two Newton steps, less their values. The slope may stay constant: the error of the first step is of second order
+    in a change of what f closes over, and the second step multiplies it by the change of the slope.
+    """
+    xp = namespace(root)
+    slope = stop_gradient(derivative(f, root)[1])
+    usable = wanted & (slope < 0)
+    slope = xp.where(usable, slope, xp.ones_like(slope))
+    t = root
     for _ in range(2):
-        value, slope = derivative(f, root)
-        usable = wanted & (slope < 0)
-        root = root - xp.where(usable, value, zero) / xp.where(usable, slope, xp.ones_like(slope))
-    return xp.where(wanted, root, zero)
+        value = f(t)
+        t = t - (value - stop_gradient(value)) / slope
+    return xp.where(usable, t, root)
+
+
+def lifted(c: Array, t: Array) -> Array:
+    """The v >= 0 with v - c = t / v: the larger root (c + sqrt(c^2 + 4 t)) / 2, written so that nothing cancels."""
+    xp = namespace(c)
+    size = xp.sqrt(c * c + 4 * t)
+    direct = (c > 0) | (size == 0)
+    return xp.where(direct, (c + size) / 2, 2 * t / xp.where(direct, xp.ones_like(size), size - c))
+
+
+def lifted_matrix(C: Array, t: Array) -> Array:
+    """The positive definite S with S - C = t S^-1, C symmetric and t > 0: `lifted` on the eigenvalues of C.
+
+    Its derivatives never touch those of the eigenvectors, so they are finite at ties. With C = U diag(c) U^T, U
+    constant, and v = lifted(c, t), the change X of U^T S U that goes with a change dC of U^T C U and dt of t solves
+
+        X (1 + t / v_i v_j) = dC + dt V^-1 - dt V^-1 X V^-1 + t V^-1 X V^-1 X V^-1 + third order,   V = diag(v),
+
+    of which two fixed-point steps from X = 0 give the first and second derivatives.
+    """
+    xp = namespace(C)
+    t, t0 = t[..., None, None], stop_gradient(t)[..., None, None]
+    c, U = eigh(stop_gradient(C))
+    Ut = xp.matrix_transpose(U)
+    v = lifted(c, t0[..., 0])
+    raised = xp.where(v > 1e-15, v, xp.zeros_like(v) + 1e-15)  # its square is above 0 in float32
+    rows, columns = raised[..., :, None], raised[..., None, :]
+    denominator = rows * columns + t0
+    W = Ut @ C @ U
+    pushed = rows * columns * (W - stop_gradient(W)) + (t - t0) * columns * eye_like(C.shape[-1], C)
+    X = pushed / denominator
+    X = X + (t0 * (X / columns) @ X - (t - t0) * X) / denominator
+    return symmetric((U * v[..., None, :]) @ Ut + U @ X @ Ut)
+
+
+def _steps(t: Array) -> int:
+    """How often to halve a bracket of up to 200 before it is as narrow as the numbers are close."""
+    return 34 if namespace(t).finfo(t.dtype).bits < 64 else 62

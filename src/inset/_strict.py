@@ -71,10 +71,14 @@ class Margin:
 
     def shrink(self, set: ConvexSet, direction: Point, eta: Array) -> Array:
         """A weight below eta at which the rounded result is in the set."""
+        xp = namespace(eta)
         if self.known:
             evaluation, movement = self._bounds(along(set, self.anchor, eta, direction))
             error = self.fixed + 2 * self.u * evaluation + movement
-            eta = eta * (1 - largest(error / (self.depth + (error - self.at_anchor))))
+            # an infinite error asks for the anchor
+            blurred = error == float("inf")
+            room = self.depth + xp.where(blurred, 0 * self.depth, error) - self.at_anchor
+            eta = eta * (1 - largest(xp.where(blurred, xp.ones_like(room), error / room)))
         for part in self.unknown:
             eta = self._recheck(part, direction, eta)
         return eta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,9 @@ def require(set: Any, name: str, expected: str, holds: Callable[[Any, Any], Any]
     if is_array(value):
         if is_traced(value):
             return
-        xp, good = namespace(value), None
+        xp = namespace(value)
         good = holds(xp, value)
     else:
-        import math
-
         xp, good = math, holds(math, value)
     bad = ~good if is_array(good) else not good
     if not (bool(bad.any()) if is_array(bad) else bad):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .._errors import AnchorError
-from .._linalg import ball_gauge, length, norm
+from .._linalg import ball_gauge, length, norm, sign
 from .._namespace import Array, is_array, namespace, stop_gradient
 from .._set import ConvexSet, convex_set, static
 from .._values import require
@@ -102,13 +102,13 @@ def _cross_gauge(p: Array, d: Array, radius: Array | float) -> Array:
     s = xp.take_along_axis(breaks, order, axis=-1)
     kink = xp.take_along_axis(xp.where(moving, 2 * abs(stop_gradient(p)), 0 * p), order, axis=-1)
     wide = radius[..., None] if is_array(radius) else radius
-    start = xp.sum(xp.where(d == 0, abs(p), xp.sign(d) * p), axis=-1, keepdims=True) - wide
+    start = xp.sum(xp.where(d == 0, abs(p), sign(d) * p), axis=-1, keepdims=True) - wide
     slopes = start + xp.cumulative_sum(kink, axis=-1) - kink  # on the way to breakpoint k
     gaps = s - xp.concat([0 * s[..., :1], s[..., :-1]], axis=-1)
     F = xp.sum(abs(d), axis=-1, keepdims=True) + xp.cumulative_sum(stop_gradient(slopes) * gaps, axis=-1)
     last = xp.max(xp.where(F >= 0, s, 0 * s), axis=-1, keepdims=True)
     flipped = (moving & (breaks <= last)) | (d == 0)
-    side = xp.where(flipped, xp.sign(p), xp.sign(d))
+    side = xp.where(flipped, sign(p), sign(d))
     return xp.sum(side * d, axis=-1) / (radius - xp.sum(side * p, axis=-1))
 
 
@@ -121,4 +121,4 @@ def _onto_cross(v: Array, radius: Array | float) -> Array:
     wide = radius[..., None] if is_array(radius) else radius
     level = xp.max((xp.cumulative_sum(ordered, axis=-1) - wide) / count, axis=-1, keepdims=True)
     shrunk = xp.where(size > level, size - level, xp.zeros_like(size))
-    return xp.where(level > 0, xp.sign(v) * shrunk, v)
+    return xp.where(level > 0, sign(v) * shrunk, v)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from .._linalg import FLOOR, orthant_domain
-from .._namespace import Array, namespace
+from .._namespace import Array, namespace, stop_gradient
+from .._root import root_between
 from .._set import ConvexSet, convex_set
 
 
@@ -37,7 +38,7 @@ class ExponentialCone(ConvexSet):
         small = z <= 2 * size[..., 2]
         fall = xp.log(z + FLOOR) - math.log(FLOOR) + 1
         change = xp.where(small, fall, size[..., 2] / xp.where(small, xp.ones_like(z), z - size[..., 2]))
-        movement = size[..., 0] + steep * size[..., 1] + y * xp.where(change < fall, change, fall)
+        movement = size[..., 0] + steep * size[..., 1] + (y + size[..., 1]) * xp.where(change < fall, change, fall)
         return (
             xp.stack([0 * y, 0 * z, 4 * a + 8 * y * steep], axis=-1),
             xp.stack([2 * size[..., 1], 2 * size[..., 2], movement], axis=-1),
@@ -56,8 +57,58 @@ class ExponentialCone(ConvexSet):
         one = xp.ones_like(x[..., :1])
         return xp.concat([-one, one, one], axis=-1)
 
+    def nearest(self, x: Array) -> Array:
+        """The nearest point of the ray y (r, 1, exp r), y >= 0, for the r of Moreau's decomposition of x = (a, b, c),
+
+            (a, b, c) = y (r, 1, exp r) + m (1, 1 - r, -exp -r),   y, m >= 0,
+
+        whose second part lies in the polar cone. See `_ratio`. Where a, b <= 0 it is (a, 0, max(c, 0)) instead.
+        """
+        xp = namespace(x)
+        size = xp.max(abs(stop_gradient(x)), axis=-1)[..., None]
+        v = x / xp.where(size > 0, size, xp.ones_like(size))
+        a, b, c = v[..., 0], v[..., 1], v[..., 2]
+        inside, face = xp.all(self.constraints(x) <= 0, axis=-1), (a <= 0) & (b <= 0)
+        low = (a > 0) & (c < 0)
+        one = xp.ones_like(a)
+        log_ratio = xp.log(xp.where(low, a, one)) - xp.log(xp.where(low, -c, one))
+        polar = low & (a * (log_ratio - 1) + b <= 0)
+        plain = ~(inside | face | polar)
+        r = _ratio(xp.where(plain, a, one), xp.where(plain, b, 0 * b), xp.where(plain, c, 0 * c))
+        flat = stop_gradient(xp.where(r > 0, r, 0 * r))  # the ray scaled by exp(-flat) does not overflow
+        low = xp.exp(-flat)
+        ray = xp.stack([r * low, low, xp.exp(r - flat)], axis=-1)
+        y = xp.sum(x * ray, axis=-1) / xp.sum(ray * ray, axis=-1)
+        on_ray = xp.where(y > 0, y, 0 * y)[..., None] * ray
+        on_face = xp.stack([x[..., 0], 0 * a, xp.where(c > 0, x[..., 2], 0 * c)], axis=-1)
+        outside = xp.where(face[..., None], on_face, xp.where(polar[..., None], 0 * on_ray, on_ray))
+        return xp.where(inside[..., None], x, outside)
+
     def _log_ratio(self, y: Array, z: Array) -> Array:
         xp = namespace(y)
         low = z < FLOOR
         log_z = xp.log(xp.where(low, FLOOR + 0 * z, z)) + xp.where(low, z / FLOOR - 1, 0 * z)
         return xp.log(xp.where(y < FLOOR, FLOOR + 0 * y, y)) - log_z
+
+
+def _ratio(a: Array, b: Array, c: Array) -> Array:
+    """r = x/y of the point nearest to (a, b, c), which is in neither cone; at most 1 in size, and a or b positive.
+
+    The first two equations of the decomposition give y and m, each over r^2 - r + 1; the third is what is solved:
+
+        exp(r) (b + (r - 1) a) - exp(-r) (a - r b) = c (r^2 - r + 1).
+
+    It has one root between the zeros 1 - b/a of y and a/b of m. Beyond |r| = 100 one of the exponentials is nothing.
+    """
+    xp = namespace(a)
+    low = xp.where(a > 0, 1 - b / xp.where(a > 1e-15, a, 1e-15 + 0 * a), -100 + 0 * a)
+    high = xp.where(b > 0, a / xp.where(b > 1e-15, b, 1e-15 + 0 * b), 100 + 0 * b)
+    floor, ceiling = xp.where(high < -100, high, -100 + 0 * high), xp.where(low > 100, low, 100 + 0 * low)
+
+    def excess(r: Array) -> Array:
+        size = abs(stop_gradient(r))
+        y, m = b + (r - 1) * a, a - r * b
+        total = m * xp.exp(-r - size) + c * (r * r - r + 1) * xp.exp(-size) - y * xp.exp(r - size)
+        return total / (1 + size * size)
+
+    return root_between(excess, xp.where(low > floor, low, floor), xp.where(high < ceiling, high, ceiling))

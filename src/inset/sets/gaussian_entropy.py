@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
-from .._linalg import FLOOR, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum
-from .._namespace import Array, is_array, namespace
+from .._linalg import FLOOR, eigh, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum
+from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
+from .._root import attach, decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
 
@@ -70,26 +71,24 @@ class GaussianEntropy(ConvexSet):
         rho = abs(self._rho(covariance))
         if self.diagonal or self.parameterization == "cholesky":
             scales, moved = (v if self.diagonal else gaussian.diagonal_of(v) for v in (abs(covariance), moved))
-            logs = _log(scales)
+            logs = _log(scales + moved)
             mean = xp.exp(xp.mean(logs, axis=-1))
-            share = xp.mean(2 * moved / (scales + FLOOR), axis=-1)
-            share = xp.where(share < 1, share, xp.ones_like(share))
+            share = _share(scales, moved)
             evaluation = 4 * rho + (self.d + 8 + 4 * xp.mean(abs(logs), axis=-1)) * mean
             return (
                 side_by_side([0 * scales, evaluation[..., None]]),
                 side_by_side([2 * moved, (share * mean)[..., None]]),
             )
-        total, low = frobenius(covariance), abs(smallest_eigenvalue(covariance)) + FLOOR
-        log_det = spectral_sum(covariance, _log, _slope, _bend)
-        mean = xp.exp(log_det / self.d)
-        spread = total / low
-        share = 2 * frobenius(moved) / low
-        share = xp.where(share < 1, share, xp.ones_like(share))
-        evaluation = 4 * rho + (8 * self.d * spread + 8 + 4 * abs(log_det)) * mean
-        return (
-            xp.stack([(4 * self.d + 8) * total, evaluation], axis=-1),
-            xp.stack([frobenius(moved), share * mean], axis=-1),
-        )
+        # each eigenvalue is off by `blur` as computed, and changes by |moved| at most
+        u, total, change = float(xp.finfo(covariance.dtype).eps) / 2, frobenius(covariance), frobenius(moved)
+        blur = (4 * self.d + 8) * total
+        values = abs(eigh(covariance)[0])
+        logs = _log(values + (u * blur + change)[..., None])
+        mean = xp.exp(xp.mean(logs, axis=-1))
+        evaluation = 4 * rho + (self.d + 8 + 4 * xp.mean(abs(logs), axis=-1)) * mean
+        evaluation = evaluation + _share(values, u * blur[..., None]) * (mean / u)
+        movement = _share(values, change[..., None]) * mean
+        return xp.stack([blur, evaluation], axis=-1), xp.stack([change, movement], axis=-1)
 
     def domain(self, anchor: tuple[Array, Array], x: tuple[Array, Array]) -> Array:
         """Non-negative variances, or a positive semidefinite covariance."""
@@ -132,6 +131,29 @@ class GaussianEntropy(ConvexSet):
 
         return means, scales[..., None] * like(k, scales)
 
+    def nearest(self, x: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The means as they are; variances v_i - c_i = t / v_i, or S - covariance = t S^-1, of determinant rho^d.
+
+        v is larger than c for t > 0, and t the root of sum_i log v_i = d log rho. Standard deviations likewise, and
+        of a Cholesky factor the diagonal alone. A log_std is shifted by what its mean lacks.
+        """
+        means, covariance = self.onto(x)
+        xp = namespace(covariance)
+        values = self.constraints((means, covariance))
+        outside = xp.any(values > 0, axis=-1)
+        if self.parameterization == "log_std":
+            return means, covariance + xp.where(values > 0, values, 0 * values)
+        rho = self._rho(covariance)
+        if self.diagonal:
+            return means, _lift(covariance, rho, outside)
+        if self.parameterization == "cholesky":
+            diagonal = _lift(gaussian.diagonal_of(covariance), rho, outside)
+            return means, xp.where(eye_like(self.d, covariance) > 0, diagonal[..., None], covariance)
+        C = covariance / rho[..., None, None]
+        t = _lift_root(eigh(stop_gradient(C))[0], outside)
+        t = attach(lambda t: -spectral_sum(lifted_matrix(C, t), _log, _slope, _bend), t, outside)
+        return means, xp.where(outside[..., None, None], rho[..., None, None] * lifted_matrix(C, t), covariance)
+
     def _log_rho(self) -> Array | float:
         return 2 * self.kappa / self.d - math.log(2 * math.pi * math.e)
 
@@ -141,6 +163,32 @@ class GaussianEntropy(ConvexSet):
         half = 0.5 if self.parameterization == "cholesky" else 1.0
         zero = 0 * covariance[..., 0] if self.diagonal else 0 * covariance[..., 0, 0]
         return xp.exp(zero + half * self._log_rho())
+
+
+def _share(scales: Array, moved: Array) -> Array:
+    """By which part of itself the geometric mean changes at most when each scale moves that much."""
+    xp = namespace(scales)
+    ratio = moved / (scales + FLOOR)
+    share = xp.mean(2 * ratio, axis=-1)
+    return xp.where((xp.max(ratio, axis=-1) < 0.5) & (share < 1), share, xp.ones_like(share))
+
+
+def _lift(scales: Array, rho: Array, wanted: Array) -> Array:
+    """The nearest scales of geometric mean rho where wanted, else the scales themselves."""
+    c = scales / rho[..., None]
+    t = _lift_root(c, wanted)
+    return namespace(c).where(wanted[..., None], rho[..., None] * lifted(c, t[..., None]), scales)
+
+
+def _lift_root(c: Array, wanted: Array) -> Array:
+    """The t > 0 with sum_i log lifted(c_i, t) = 0 where wanted, else 1."""
+    xp = namespace(c)
+
+    def excess(t: Array) -> Array:
+        return -xp.sum(_log(lifted(c, t[..., None])), axis=-1)
+
+    t = decreasing_root(excess, 0 * stop_gradient(xp.sum(c, axis=-1)), wanted)
+    return xp.where(wanted, t, xp.ones_like(t))
 
 
 def _raised(v: Array) -> Array:

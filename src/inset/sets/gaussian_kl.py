@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
-from .._linalg import eigh, length, spectral_sum
-from .._namespace import Array, cholesky, is_array, namespace, stop_gradient
-from .._root import decreasing_root
+from .._linalg import apply, eigh, length, spectral_sum, symmetric
+from .._namespace import Array, cholesky, eye_like, is_array, namespace
+from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -96,47 +96,40 @@ class GaussianKL(ConvexSet):
     def nearest(self, x: tuple[Array, Array]) -> tuple[Array, Array]:
         """argmin |m - means|^2 + |S - covariance|^2 in the set, by its one-dimensional dual; differentiable.
 
-        For the multiplier t the minimiser is closed form: (I + t/2 Sq^-1 / K) (m - mq) = means - mq, and
-        S = (C + sqrt(C^2 + t I)) / 2 with C = covariance - t/4 Sq^-1. KL decreases in t.
+        For each multiplier t the minimiser is closed form, see `_relaxed`, and its KL decreases in t.
         """
         if self.parameterization != "covariance":
             raise NotImplementedError("GaussianKL.nearest is closed form for parameterization='covariance' only")
         xp = namespace(x[0])
         means, covariance = self.onto(x)
-        weights, V = self._precision()
-        shift = means - self.mean
-        shift = shift if self.diagonal else shift @ V
-        weights_of = weights[..., None, :] if self.average else weights
-        states = self.mean.shape[-2] if self.average else 1
+        h = self.constraints((means, covariance))[..., 0]
+        outside = h > 0
 
-        def minimiser(t: Array) -> tuple[Array, Array, Array]:
-            wide = t[..., None, None] if self.average else t[..., None]
-            z = shift / (1 + wide * weights_of / (2 * states))
-            if self.diagonal:
-                C = covariance - t[..., None] * weights / 4
-                root = xp.sqrt(C * C + t[..., None])
-                # the sum cancels for negative C
-                S = xp.where(C > 0, (C + root) / 2, t[..., None] / xp.where(C > 0, xp.ones_like(C), 2 * (root - C)))
-                return z, S, xp.zeros_like(S)
-            inverse = (V * weights[..., None, :]) @ xp.matrix_transpose(V)
-            values, U = eigh(covariance - t[..., None, None] * inverse / 4)
-            root = xp.sqrt(values * values + t[..., None])
-            lifted = xp.where(values > 0, (values + root) / 2, t[..., None] / (2 * xp.where(values > 0, root, root - values)))
-            return z, (U * lifted[..., None, :]) @ xp.matrix_transpose(U), lifted
+        def excess(t: Array) -> Array:
+            return self.constraints(self._relaxed(means, covariance, t))[..., 0]
 
-        def back(z: Array) -> Array:
-            return self.mean + (z if self.diagonal else z @ xp.matrix_transpose(V))
+        t = decreasing_root(excess, xp.zeros_like(h), outside)
+        m, S = self._relaxed(means, covariance, xp.where(outside, t, xp.ones_like(t)))
+        wide, tall = (outside[(..., *(None,) * k)] for k in self.event_ndim)
+        return xp.where(wide, m, means), xp.where(tall, S, covariance)
 
-        def kl(t: Array) -> Array:
-            z, S, _ = minimiser(t)
-            return self.constraints((back(z), S))[..., 0]
+    def _relaxed(self, means: Array, covariance: Array, t: Array) -> tuple[Array, Array]:
+        """argmin |m - means|^2 + |S - covariance|^2 + t KL(m, S), for t > 0 and K states:
 
-        start = 0 * self.constraints((means, covariance))[..., 0]
-        t = decreasing_root(kl, stop_gradient(start))
-        z, S, _ = minimiser(t)
-        outside = t > 0
-        wide, tall = (outside[..., None, None] if n == 2 else outside[..., None] for n in self.event_ndim)
-        return xp.where(wide, back(z), means), xp.where(tall, S, covariance)
+        m = mq + Sq (Sq + t/2K)^-1 (means - mq),  and S - C = t/4 S^-1 with C = covariance - t/4 Sq^-1.
+        """
+        xp = namespace(means)
+        shift, Sq = means - self.mean, self.covariance
+        share = t / (2 * self.mean.shape[-2] if self.average else 2)
+        if self.diagonal:
+            q = Sq[..., None, :] if self.average else Sq
+            m = shift * (q / (q + share[(..., *(None,) * self.event_ndim[0])]))
+            return self.mean + m, lifted(covariance - t[..., None] / 4 / Sq, t[..., None] / 4)
+        system = Sq + share[..., None, None] * eye_like(Sq.shape[-1], Sq)
+        columns = xp.matrix_transpose(shift if self.average else shift[..., None, :])
+        m = xp.matrix_transpose(Sq @ xp.linalg.solve(system, columns))
+        S = lifted_matrix(covariance - t[..., None, None] / 4 * xp.linalg.inv(Sq), t / 4)
+        return self.mean + (m if self.average else m[..., 0, :]), S
 
     def check(self) -> None:
         require(self, "epsilon", "positive", lambda xp, epsilon: epsilon > 0)
@@ -195,11 +188,9 @@ class GaussianKL(ConvexSet):
         if self.diagonal:
             return (covariance - self.covariance) / self.covariance
         if self.parameterization == "cholesky":
-            return xp.linalg.solve(self.covariance, covariance - self.covariance)
-        L = cholesky(self.covariance)
-        half = xp.linalg.solve(L, covariance - self.covariance)
-        E = xp.linalg.solve(L, xp.matrix_transpose(half))
-        return (E + xp.matrix_transpose(E)) / 2
+            return self._inverse_factor() @ (covariance - self.covariance)
+        inverse = self._inverse_factor()
+        return symmetric(inverse @ (covariance - self.covariance) @ xp.matrix_transpose(inverse))
 
     def _spread_rounding(self, covariance: Array, size: Array) -> tuple[Array, Array]:
         xp = namespace(covariance)
@@ -234,10 +225,14 @@ class GaussianKL(ConvexSet):
         if self.diagonal:
             std = self._std()
             return shift / (std[..., None, :] if self.average else std)
-        L = self.covariance if self.parameterization == "cholesky" else cholesky(self.covariance)
         if self.average:
-            return xp.matrix_transpose(xp.linalg.solve(L, xp.matrix_transpose(shift)))
-        return xp.linalg.solve(L, shift[..., None])[..., 0]
+            return shift @ xp.matrix_transpose(self._inverse_factor())
+        return apply(self._inverse_factor(), shift)
+
+    def _inverse_factor(self) -> Array:
+        """Lq^-1 of the full covariance Sq = Lq Lq^T."""
+        L = self.covariance if self.parameterization == "cholesky" else cholesky(self.covariance)
+        return namespace(L).linalg.inv(L)
 
     def _whiten_size(self, size: Array) -> Array:
         if self.diagonal:
@@ -246,13 +241,6 @@ class GaussianKL(ConvexSet):
         total = length(size)[..., None] + 0 * size
         inverse = self._inverse_size() ** 0.5
         return total * (inverse[..., None, None] if self.average else inverse[..., None])
-
-    def _precision(self) -> tuple[Array, Array]:
-        """Eigenvalues and vectors of Sq^-1 (for a diagonal one, the variances' inverses and nothing)."""
-        if self.diagonal:
-            return 1 / self.covariance, self.covariance
-        values, V = eigh(self.covariance)
-        return 1 / values, V
 
     def _eigenvalues(self) -> Array:
         """Eigenvalues of the full Sq, ascending."""

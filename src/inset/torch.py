@@ -1,0 +1,191 @@
+"""The PyTorch front-end: `Projection`, a layer that keeps a network's output in a convex set."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from ._anchor import interior_point
+from ._combine import Intersection
+from ._errors import AnchorError
+from ._fields import field_leaves, leaves, map_fields, map_point
+from ._namespace import Point, is_array, is_torch
+from ._project import METHODS, Info, Method, project, project_with_info
+from ._set import ConvexSet
+from ._shapes import event_dims
+from ._check import check_anchor
+
+__all__ = ["Info", "Projection", "project"]
+
+
+class Projection(nn.Module):
+    """The layer g(x) = x0 + eta (x - x0), x itself where h(x) <= 0: its output is in the set. See `inset.project`.
+
+    The set's arrays become buffers (an `nn.Parameter` stays a parameter, the module of a `Sublevel` a submodule), so
+    they follow `.to()` and are saved. Without an `anchor` the set's own is used, or `inset.interior_point` finds one
+    here, once; sets with learnable fields recompute their closed-form anchor at each call. A `set` or an `anchor`
+    that depends on the input is passed in the call.
+
+    `nonfinite="propagate"` returns NaN for a sample that holds NaN or inf; `"anchor"` returns the anchor.
+
+    >>> from inset import Ball, Polytope
+    >>> safe = Polytope(torch.tensor([[1.0, 1.0]]), torch.tensor([1.0])) & Ball(torch.zeros(2), radius=2.0)
+    >>> net = nn.Sequential(nn.Linear(8, 2), Projection(safe))
+    >>> bool(safe.contains(net(100 * torch.randn(32, 8))).all())
+    True
+    """
+
+    def __init__(
+        self,
+        set: ConvexSet | None = None,
+        anchor: Point | None = None,
+        *,
+        method: Method = "chord",
+        strict: bool = True,
+        nonfinite: Literal["propagate", "anchor"] = "propagate",
+    ) -> None:
+        super().__init__()
+        if method not in METHODS:
+            raise ValueError(f"Projection(method={method!r}): expected one of {', '.join(METHODS)}")
+        if nonfinite not in ("propagate", "anchor"):
+            raise ValueError(f"Projection(nonfinite={nonfinite!r}): expected 'propagate' or 'anchor'")
+        self.method: Method = method
+        self.strict = strict
+        self.nonfinite = nonfinite
+        self.fields = None if set is None else _Fields(set)
+        self.anchor_point: _Point | None = None
+        if set is not None:
+            set.check()
+            anchor = _find_anchor(self.fields.build()) if anchor is None and self.fields is not None else anchor
+        if anchor is not None:
+            self.anchor_point = _Point(anchor)
+        self._check_anchor()
+
+    @property
+    def set(self) -> ConvexSet | None:
+        """The set, made of this layer's buffers and parameters."""
+        return None if self.fields is None else self.fields.build()
+
+    @property
+    def anchor(self) -> Point | None:
+        """The fixed anchor, if there is one."""
+        return None if self.anchor_point is None else self.anchor_point.build()
+
+    def forward(
+        self, x: Point, set: ConvexSet | None = None, anchor: Point | None = None, return_info: bool = False
+    ) -> Any:
+        """g(x); with `return_info` also an `Info` of eta, active constraint and h(x) per sample."""
+        set = set if set is not None else self.set
+        if set is None:
+            raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
+        anchor = anchor if anchor is not None else self.anchor
+        if anchor is None:
+            anchor = set.anchor(x)
+        if self.nonfinite == "anchor":
+            x = _replace_nonfinite(set, x, anchor)
+        y, info = project_with_info(set, x, anchor, method=self.method, strict=self.strict)
+        return (y, info) if return_info else y
+
+    def extra_repr(self) -> str:
+        return f"{self.set!r}, method={self.method!r}, strict={self.strict}"
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Projection:
+        module = super()._apply(fn, recurse)
+        self._check_anchor()  # another dtype may have rounded it onto the boundary
+        return module
+
+    def _check_anchor(self) -> None:
+        if self.fields is not None and self.anchor_point is not None:
+            check_anchor(self.fields.build(), self.anchor_point.build(), self.strict)
+
+
+class _Fields(nn.Module):
+    """The arrays of a set as buffers, parameters and submodules, and the set made of them."""
+
+    def __init__(self, set: ConvexSet) -> None:
+        super().__init__()
+        self.names: list[str | None] = []
+        for path, value, role in field_leaves(set):
+            if role == "static":
+                continue
+            held = True
+            if isinstance(value, nn.Parameter):
+                self.register_parameter(path, value)
+            elif isinstance(value, nn.Module):
+                self.add_module(path, value)
+            elif is_array(value):
+                self.register_buffer(path, value if is_torch(value) else torch.as_tensor(value))
+            else:
+                held = False  # numbers and functions stay in the template
+            self.names.append(path if held else None)
+        names = iter(self.names)
+        self.template = map_fields(set, lambda v, role: v if next(names) is None else None)
+
+    def build(self) -> ConvexSet:
+        names = iter(self.names)
+
+        def field(value: Any, role: str) -> Any:
+            name = next(names)
+            return value if name is None else getattr(self, name)
+
+        return map_fields(self.template, field)
+
+
+class _Point(nn.Module):
+    """A point as buffers: one array, or a tuple of them."""
+
+    def __init__(self, point: Point) -> None:
+        super().__init__()
+        self.structure = map_point(lambda leaf: None, point)
+        for k, leaf in enumerate(leaves(point)):
+            tensor = leaf if is_torch(leaf) else torch.as_tensor(leaf, dtype=torch.get_default_dtype())
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(str(k), tensor)
+            else:
+                self.register_buffer(str(k), tensor)
+
+    def build(self) -> Point:
+        count = iter(range(len(leaves(self.structure))))
+        return map_point(lambda _: getattr(self, str(next(count))), self.structure)
+
+
+def _find_anchor(set: ConvexSet) -> Point | None:
+    """A fixed anchor of the set, or None if `set.anchor(x)` is to be asked at each call."""
+    learnable = any(getattr(v, "requires_grad", False) for _, v, _ in field_leaves(set)) or any(
+        p.requires_grad for _, v, _ in field_leaves(set) if isinstance(v, nn.Module) for p in v.parameters()
+    )
+    try:
+        anchor = None if isinstance(set, Intersection) else set.anchor()
+    except AnchorError:
+        if _answers(set):
+            return None
+        anchor = None
+    if learnable:
+        if anchor is None:
+            raise AnchorError(
+                f"{type(set).__name__} has learnable fields and no closed-form anchor, so one found now would not "
+                "stay inside; pass Projection(set, anchor) with a point that remains strictly feasible, or an anchor "
+                "in each call"
+            )
+        return None
+    return interior_point(set) if anchor is None else map_point(lambda leaf: leaf, anchor)
+
+
+def _answers(set: ConvexSet) -> bool:
+    """Whether the set builds its anchor from a point (all bodies at their mean, say)."""
+    return not isinstance(set, Intersection) and type(set).anchor is not ConvexSet.anchor
+
+
+def _replace_nonfinite(set: ConvexSet, x: Point, anchor: Point) -> Point:
+    """x with the anchor in place of each sample that is not finite."""
+    finite = None
+    for leaf, k in zip(leaves(x), event_dims(set), strict=True):
+        good = torch.isfinite(leaf)
+        good = good.flatten(start_dim=leaf.ndim - k).all(-1) if k else good
+        finite = good if finite is None else finite & good
+    assert finite is not None
+    return map_point(
+        lambda leaf, a, k: torch.where(finite[(..., *(None,) * k)], leaf, a.to(leaf.dtype)), x, anchor, set.event_ndim
+    )
