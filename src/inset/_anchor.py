@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from ._combine import Product, parts
-from ._errors import AnchorError
+from ._errors import AnchorError, PointShapeError
 from ._fields import field_leaves, leaves, map_arrays, map_point, working
-from ._linalg import apply
-from ._lp import Centre, chebyshev, minimise
+from ._linalg import length
+from ._lp import Centre, Problem, chebyshev, compiled, host, is_affine
 from ._namespace import (
-    Array, Point, eye_like, exact_arithmetic, is_array, is_floating, is_torch, like, namespace, stop_gradient,
+    Array, Point, exact_arithmetic, eye_like, is_array, is_floating, is_torch, like, namespace, stop_gradient,
 )  # fmt: skip
 from ._set import ConvexSet, offers
-from ._shapes import broadcast_shapes, check_point, event_dims, event_shape, largest, side_by_side
+from ._shapes import check_point, event_shape, largest, side_by_side
 from ._strict import Margin
-from .affine import _stack, eliminate, onto
+from .affine import onto
 
 # Below this multiple of the size of h a best value counts as 0: the set is flat, not empty.
 FLAT = 1e-6
+EQUALITIES = "If these are meant as equalities, leave them out and join `& Equality(A, b)` instead"
+SHAPELESS = "{!r}: the fields do not tell framework and shape of a point; pass interior_point(set, start=x), any point"
 
 
 def interior_point(set: ConvexSet, *, start: Point | None = None, steps: int | None = None) -> Point:
@@ -47,228 +48,173 @@ def interior_point(set: ConvexSet, *, start: Point | None = None, steps: int | N
     if isinstance(set, Product):
         starts = start if start is not None else (None,) * len(set.blocks)
         return tuple([interior_point(b, start=s, steps=steps) for b, s in zip(set.blocks, starts, strict=True)])
-    if start is not None:
-        check_point(set, start, "a start")
     set = map_arrays(set, stop_gradient)
     reference = _reference(set, start)
     if start is not None:
-        start = map_point(lambda v: _to(stop_gradient(v), reference), start)
-    candidates = [map_point(lambda v: _to(v, reference), p) for p in _known(set, start)]
-    if len(parts(set)) == 1 and candidates and bool(_certified(set, candidates[0]).all()):
-        return candidates[0]
-    if start is not None:
-        candidates.insert(0, start)
+        check_point(set, start, "a start")
+        start = map_point(lambda v: like(stop_gradient(v), reference), start)
+    candidates = [map_point(lambda v: like(v, reference), p) for p in _known(set, start)]
+    candidates = [p for p in candidates if _fits(set, p)]
     with _quiet(reference), exact_arithmetic(reference):
+        certified = compiled(partial(_certified, set), reference)
+        if len(parts(set)) == 1 and candidates and bool(certified(candidates[0]).all()):
+            return candidates[0]
+        candidates = [*([start] if start is not None else []), *candidates]
         return _solve(Problem(set, candidates or [_origin(set, reference)]), reference, steps)
 
 
-class Problem:
-    """Minimise h over z, `(batch, k)`: the free coordinates of a point, in float64 and in one flat batch."""
-
-    def __init__(self, set: ConvexSet, candidates: list[Point]):
-        widest = _widest(leaves(candidates[0])[0])
-        self.original = set
-        self.set, *candidates = working(set, *[map_point(lambda v: _cast(v, widest), p) for p in candidates])
-        leaf, dims = leaves(candidates[0])[0], event_dims(set)
-        self.xp, self.event_ndim = namespace(leaf), set.event_ndim
-        equal = [part.equalities(leaf) for part in parts(self.set) if offers(part, "equalities")]
-        system = _stack(equal, leaf) if equal else ()
-        batches = [tuple(v.shape[: v.ndim - k]) for p in candidates for v, k in zip(leaves(p), dims, strict=True)]
-        batches += [tuple(M.shape[: M.ndim - k]) for M, k in zip(system, (2, 1), strict=False)]
-        self.batch = broadcast_shapes(*batches, tuple(self.set.h(candidates[0]).shape))
-        self.shapes = [tuple(v.shape[v.ndim - k :]) for v, k in zip(leaves(candidates[0]), dims, strict=True)]
-        self.F, self.x0 = self._free(system)
-        self.candidates = [self.coordinates(p) for p in candidates]
-
-    def _free(self, system: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
-        """`(F, x0)` with x = F z + x0, or None twice without equalities."""
-        if not system:
-            return None, None
-        A, b = system[:2]
-        xp, n = self.xp, A.shape[-1]
-        F, x0 = eliminate(A, b)
-        eps = float(xp.finfo(A.dtype).eps)
-        residual = xp.max(abs(apply(A, x0) - b), axis=-1)
-        bad = residual > 1e3 * n * eps * (xp.max(abs(b), axis=-1) + xp.max(abs(A)) * xp.max(abs(x0), axis=-1))
-        if bool(xp.any(bad)):
-            raise AnchorError(
-                f"the equalities A x = b of {_name(self.original)} have no common solution: the best residual is "
-                f"{float(xp.max(residual)):.3g}{_where(self, bad)}; remove or correct the equations that contradict"
-            )
-        if F.ndim > 2:
-            F = xp.reshape(xp.broadcast_to(F, (*self.batch, *F.shape[-2:])), (-1, *F.shape[-2:]))
-        return F, xp.reshape(xp.broadcast_to(x0, (*self.batch, n)), (-1, n))
-
-    def coordinates(self, p: Point) -> Array:
-        xp = self.xp
-        flat = [
-            xp.reshape(xp.broadcast_to(v, (*self.batch, *shape)), (math.prod(self.batch), math.prod(shape)))
-            for v, shape in zip(leaves(p), self.shapes, strict=True)
-        ]
-        x = xp.concat(flat, axis=-1)
-        return x if self.F is None else apply(xp.matrix_transpose(self.F), x - self.x0)
-
-    def point(self, z: Array) -> Point:
-        """The point of coordinates `(*more, batch, k)`, with shape `(*more, *batch, *event)`."""
-        x = z if self.F is None else apply(self.F, z) + self.x0
-        entries, at = [], 0
-        for shape in self.shapes:
-            stop = at + math.prod(shape)
-            entries.append(self.xp.reshape(x[..., at:stop], (*x.shape[:-2], *self.batch, *shape)))
-            at = stop
-        remaining = iter(entries)
-        return map_point(lambda _: next(remaining), self.event_ndim)
-
-    def constraints(self, z: Array, chosen: Callable[[ConvexSet], bool] = lambda part: True) -> Array:
-        """The constraints of the chosen parts, `(*more, batch, m)`."""
-        x, more = self.point(z), tuple(z.shape[:-1])
-        values = [part.constraints(x) for part in parts(self.set) if chosen(part)]
-        both = [self.xp.broadcast_to(v, (*more[:-1], *self.batch, v.shape[-1])) for v in values]
-        return self.xp.reshape(side_by_side(both), (*more, sum([v.shape[-1] for v in values])))
-
-    def h(self, z: Array) -> Array:
-        """h, raised to -1e30 where it is -inf, so that differences are numbers."""
-        value = largest(self.constraints(z))
-        return self.xp.where(value < -1e30, self.xp.full_like(value, -1e30), value)
-
-    def rows(self, origin: Array) -> tuple[Array, Array]:
-        """`(A, b)` of the affine parts around the origin: A z <= b for the point origin + z."""
-        xp, n = self.xp, origin.shape[-1]
-        at = self.constraints(origin, _is_affine)
-        finite = xp.isfinite(at)
-        reach = 1 + xp.max(xp.where(finite, abs(at), xp.zeros_like(at)), axis=-1)  # as far as b: no digits are lost
-        moves = reach[:, None] * eye_like(n, origin)[:, None, :]
-        rise = self.constraints(origin + moves, _is_affine) - self.constraints(origin - moves, _is_affine)
-        rise = xp.where(finite, rise, xp.zeros_like(rise))
-        return xp.moveaxis(rise, 0, -1) / (2 * reach)[:, None, None], -at
-
-    def in_domain(self, origin: Array, z: Array) -> Array:
-        """Whether z is in the domain of the constraints, given that the origin is; `(batch,)`."""
-        here, there = self.point(origin), self.point(z)
-        good = self.xp.ones_like(z[:, 0]) > 0
-        for part in parts(self.set):
-            # without rounding bounds it is a user's function: it says so itself, by NaN
-            if offers(part, "domain") and offers(part, "rounding"):
-                known = part.domain(here, here) >= 1
-                reach = self.xp.broadcast_to((part.domain(here, there) >= 1) | ~known, self.batch)
-                good = good & self.xp.reshape(reach, (-1,))
-        return good
-
-    def finish(self, z: Array, reference: Array) -> tuple[Point, Array]:
-        """The point in the dtype of the result, and per sample of the flat batch whether it will do."""
-        x = map_point(lambda v: _to(v, reference), onto(self.set, self.point(z)))
-        return x, self.xp.reshape(self.xp.broadcast_to(_certified(self.original, x), self.batch), (-1,))
-
-
 def _solve(problem: Problem, reference: Array, steps: int | None) -> Point:
-    z = problem.candidates[0]
-    for other in problem.candidates[1:]:
-        z = _better(problem, z, other)
-    affine = [_is_affine(part) for part in parts(problem.set)]
-    if any(affine):
-        A, b = problem.rows(z)
-        centre = chebyshev(A, b)
-        x, good = problem.finish(z + centre.x, reference)
+    z = problem.best(*problem.candidates)
+    xp = namespace(z)
+    affine = [part.affine for part in parts(problem.set)]
+    if z.shape[-1] and any(affine) and problem.constraints(problem.enter(z), is_affine).shape[-1]:
+        centre = chebyshev(*problem.rows(z))
+        x, good = _finish(problem, z + centre.x, reference)
         empty = centre.radius < -FLAT * (1e-6 + centre.size)
-        if all(affine) and bool(problem.xp.all(good)):
+        if all(affine) and bool(xp.all(good)):
             return x
-        if all(affine) or bool(problem.xp.any(empty)):
-            raise AnchorError(_affine_message(problem, centre, ~good if all(affine) else empty, empty))
-        z = _better(problem, z, z + centre.x)
-    h0 = problem.h(z)
-    if not bool(problem.xp.all(problem.xp.isfinite(h0))):
-        bad = ~problem.xp.isfinite(h0)
-        raise AnchorError(f"h of {_name(problem.original)} is not finite at the start{_where(problem, bad)}; "
-                          "pass a `start` where it is")  # fmt: skip
-    z, best = minimise(problem.h, z, lambda there: problem.in_domain(z, there), steps or 200 + 100 * z.shape[-1])
-    x, good = problem.finish(z, reference)
-    if bool(problem.xp.all(good)):
+        if all(affine) or bool(xp.any(empty)):
+            raise AnchorError(_affine_message(problem, centre, ~good if all(affine) else empty))
+        z = problem.best(z, z + centre.x)
+    oracle = problem.oracle(z)
+    h0, _ = oracle(z)
+    if not bool(xp.all(xp.isfinite(h0))):
+        at = problem.where(~xp.isfinite(h0))
+        raise AnchorError(f"h of {problem.name} is not finite at the start{at}; pass a `start` where it is")
+    z, best = minimise(oracle, z, h0, steps or 200 + 100 * z.shape[-1]) if z.shape[-1] else (z, h0)
+    x, good = _finish(problem, z, reference)
+    if bool(xp.all(good)):
         return x
     raise AnchorError(_general_message(problem, z, best, h0, ~good))
 
 
-def _better(problem: Problem, z: Array, other: Array) -> Array:
-    """Per sample the one of smaller h; NaN and inf are worst."""
-    xp = problem.xp
-    a, b = problem.h(z), problem.h(other)
-    return xp.where((xp.isfinite(b) & ~(a <= b))[:, None], other, z)
+def _finish(problem: Problem, z: Array, reference: Array) -> tuple[Point, Array]:
+    """The point in the dtype of the result, and per sample whether it is strictly inside."""
+    x = map_point(lambda v: like(v, reference), onto(problem.set, problem.point(problem.enter(z))))
+    good = compiled(partial(_certified, problem.original), reference)(x)
+    return x, host(problem.flat(problem.xp.broadcast_to(good, problem.batch)))
 
 
-def _is_affine(part: ConvexSet) -> bool:
-    return part.affine
-
-
-# -- what went wrong ---------------------------------------------------------------------------------
-
-
-def _affine_message(problem: Problem, centre: Centre, bad: Array, empty: Array) -> str:
-    xp = problem.xp
-    first = int(xp.argmax(xp.where(bad & empty, 2 + xp.zeros_like(centre.radius), xp.astype(bad, centre.radius.dtype))))
-    radius, weights = float(centre.radius[first]), centre.weights[first]
-    rows = [i for i in range(weights.shape[-1]) if float(weights[i]) > 1e-5]
-    named = _rows(problem, rows)
-    where = _where(problem, bad)
-    head = f"{_name(problem.original)} has no strictly feasible point{where}"
-    if bool(empty[first]):
-        return f"{head}: it is empty. {named} contradict each other (each violated by {-radius:.3g} at best, in units of |a_i|); relax one of them"
-    if radius <= FLAT * float(centre.size[first]):
-        return (
-            f"{head}: it is flat, the largest ball in it has radius {radius:.3g}. {named} leave no room; if they are "
-            "meant as equalities, leave them out and join `& Equality(A, b)`"
-        )
-    return f"{head} in this dtype: the largest ball in it has radius {radius:.3g}, within rounding. Use float64 fields"
+def _affine_message(problem: Problem, centre: Centre, bad: Array) -> str:
+    worst, head = _worst(problem, bad, -centre.radius)
+    radius, size = float(centre.radius[worst]), float(centre.size[worst])
+    named = problem.named([i for i, w in enumerate(centre.weights[worst].tolist()) if w > 1e-5], is_affine)
+    at_best = f"at best the largest (a_i.x - b_i) / |a_i| is {-radius:.3g}"
+    if radius < -FLAT * (1e-6 + size):
+        return f"{head} is empty: {named} contradict each other ({at_best}, it must be negative). Relax one of them"
+    if radius <= FLAT * (1e-6 + size):
+        return f"{head} is flat: {named} leave no room ({at_best}, about 0). {EQUALITIES}"
+    return f"{head} is too thin for its dtype: {at_best}, which is within rounding. Use float64 fields"
 
 
 def _general_message(problem: Problem, z: Array, best: Array, h0: Array, bad: Array) -> str:
-    xp = problem.xp
-    value = float(xp.max(xp.where(bad, best, xp.full_like(best, -float("inf")))))
-    first = int(xp.argmax(xp.where(bad, best, xp.full_like(best, -float("inf")))))
-    level = value - 1e-3 * abs(value) - FLAT
-    rows = [i for i, v in enumerate(problem.constraints(z)[first]) if float(v) >= level]
-    head = f"{_name(problem.original)} has no strictly feasible point{_where(problem, bad)}, or none was found"
-    found = f"the best h reached is {value:.3g}, at {_rows(problem, rows)}"
-    if value > FLAT * (1 + abs(float(h0[first]))):
-        return f"{head}: {found}, so the set seems to be empty; relax these constraints, or pass another `start`"
-    return (
-        f"{head}: {found}, about 0, so the set seems to be flat; if some constraints are meant as equalities, leave "
-        "them out and join `& Equality(A, b)`"
-    )
+    worst, head = _worst(problem, bad, best)
+    value = float(best[worst])
+    values = problem.constraints(problem.enter(z))[worst].tolist()
+    named = problem.named([i for i, v in enumerate(values) if v >= value - 1e-3 * abs(value) - FLAT])
+    found = f"the best h reached is {value:.3g}, at {named}"
+    if value > FLAT * (1 + abs(float(h0[worst]))):
+        return f"{head} seems to be empty: {found}. Relax these constraints, or pass another `start`"
+    return f"{head} seems to be flat: {found}, about 0. {EQUALITIES}"
 
 
-def _rows(problem: Problem, rows: list[int]) -> str:
-    """Constraints by their numbers, as `rows 0, 2 of Polytope and row 1 of part 1 (Box)`."""
-    z, offset, names = problem.candidates[0], 0, []
-    for k, part in enumerate(parts(problem.set)):
-        count = problem.constraints(z, lambda p, part=part: p is part).shape[-1]
-        mine = [i - offset for i in rows if offset <= i < offset + count]
-        offset += count
-        owner = type(part).__name__ if len(parts(problem.set)) == 1 else f"part {k} ({type(part).__name__})"
-        if mine:
-            names.append(f"{'row' if len(mine) == 1 else 'rows'} {', '.join(map(str, mine))} of {owner}")
-    return " and ".join(names) or "no row"
+def _worst(problem: Problem, bad: Array, value: Array) -> tuple[int, str]:
+    """The bad sample of largest value, and the beginning of the message about it."""
+    xp = namespace(value)
+    value = xp.where(bad, value, xp.full_like(value, -float("inf")))
+    worst = int(xp.argmax(value))
+    head = f"{problem.name} has no strictly feasible point{problem.where(bad)}"
+    return worst, f"{head}; the set{problem.where(value >= value[worst]) if problem.batch else ''}"
 
 
-def _where(problem: Problem, bad: Array) -> str:
-    """The indices of the bad samples in the batch, "" without one."""
-    if not problem.batch:
-        return ""
-    flat = problem.xp.reshape(problem.xp.broadcast_to(problem.xp.reshape(bad, (-1,)), (math.prod(problem.batch),)), (-1,))
-    indices = []
-    for k in [k for k, b in enumerate(flat) if bool(b)]:
-        index = []
-        for size in reversed(problem.batch):
-            k, i = divmod(k, size)
-            index.insert(0, i)
-        indices.append(str(index[0] if len(index) == 1 else tuple(index)))
-    shown = ", ".join(indices[:8]) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
-    return f" at batch index {shown}"
+def minimise(
+    oracle: Callable[[Array], tuple[Array, Array]], z: Array, h0: Array, steps: int
+) -> tuple[Array, Array]:
+    """A point of low h and its value, for each start z `(batch, n)`.
+
+    `oracle` gives a convex h `(batch,)` and its gradient; `h0` is h at the start, finite.
+
+    Shor's r-algorithm: walk along D = -B unit(B^T g) while h falls; then shrink B by 1/2 along the change of the
+    gradient g, seen through B. A trial where h is not finite is halved back. A sample is
+    done below -max(1, 2 |h(z)|), or once h is negative and gains less than 1 % in 20 + 2 n steps; while h >= 0 it
+    gets two fresh metrics before it gives up.
+    """
+    xp = namespace(z)
+    n = z.shape[-1]
+    eps = float(xp.finfo(z.dtype).eps)
+    state = _Walk(z, h0)
+    enough = -xp.maximum(2 * abs(state.best), xp.ones_like(state.best))
+    least = eps**0.6 * (1 + abs(state.best))
+    for _ in range(steps):
+        value, g = oracle(state.z)
+        good = xp.isfinite(value) & xp.all(xp.isfinite(g), axis=-1)
+        state.record(good, value, xp.where(state.best < 0, 0.01 * abs(state.best), least))
+        state.advance(good, value, xp.where(good[:, None], g, xp.zeros_like(g)), eps)
+        negative = state.best < 0
+        stuck = state.stopped | (state.idle > xp.where(negative, 20.0 + 2 * n + 0 * value, 50.0 + 5 * n + 0 * value))
+        done = (state.best <= enough) | (stuck & (negative | (state.restarts >= 2)))
+        if bool(xp.all(done)):
+            break
+        state.restart(stuck & ~done)
+    return state.best_z, state.best
 
 
-def _name(set: ConvexSet) -> str:
-    return " & ".join([type(part).__name__ for part in parts(set)])
+class _Walk:
+    """The samples of one run of the r-algorithm: where each is, its metric, and the best it has seen."""
+
+    def __init__(self, z: Array, value: Array):
+        xp = self.xp = namespace(z)
+        n, zero = z.shape[-1], xp.zeros_like(value)
+        self.z, self.last, self.best_z, self.best, self.mark = z, z, z, value, value
+        self.B = xp.broadcast_to(eye_like(n, z), (z.shape[0], n, n))
+        self.D, self.g = xp.zeros_like(z), xp.zeros_like(z)
+        self.step, self.walked, self.idle, self.restarts = zero, zero, zero, zero
+        self.fresh, self.stopped = zero == 0, zero > 0
+
+    def record(self, good: Array, value: Array, gain: Array) -> None:
+        where = self.xp.where
+        better = good & (value < self.best)
+        self.best, self.best_z = where(better, value, self.best), where(better[:, None], self.z, self.best_z)
+        gained = self.best < self.mark - gain
+        self.mark, self.idle = where(gained, self.best, self.mark), where(gained, 0 * self.idle, self.idle + 1)
+
+    def advance(self, good: Array, value: Array, g: Array, eps: float) -> None:
+        where, xp = self.xp.where, self.xp
+        turn = good & (self.fresh | (xp.sum(self.D * g, axis=-1) >= 0))
+        e = _unit(self._seen(g - self.g))
+        shrunk = self.B - (self.B @ e[..., None]) * e[:, None, :] / 2
+        self.B = where((turn & ~self.fresh)[:, None, None], shrunk, self.B)
+        self.D = where(turn[:, None], -(self.B @ _unit(self._seen(g))[..., None])[..., 0], self.D)
+        slope, size = length(g), length(self.z)
+        first = xp.maximum(abs(value), 1e-3 * where(slope > 0, slope, 1 + 0 * slope) * (1e-3 + size))
+        first = where(slope > 0, first / where(slope > 0, slope, 1 + 0 * slope), 1 + 0 * slope)
+        self.step = where(turn & self.fresh, first, where(turn & (self.walked <= 1), 0.9 * self.step, self.step))
+        self.walked = where(turn, 0 * self.walked, self.walked + 1)
+        self.step = where(good & ~turn & (self.walked % 2 == 0), 1.2 * self.step, self.step)
+        self.step = where(good, self.step, self.step / 2)
+        self.g, self.fresh = where(turn[:, None], g, self.g), self.fresh & ~turn
+        following = where(good[:, None], self.z + self.step[:, None] * self.D, (self.last + self.z) / 2)
+        self.last = where(good[:, None], self.z, self.last)
+        self.stopped = length(following - self.last) <= eps * size
+        self.z = following
+
+    def restart(self, where: Array) -> None:
+        xp = self.xp
+        self.z, self.last = (xp.where(where[:, None], self.best_z, v) for v in (self.z, self.last))
+        self.B = xp.where(where[:, None, None], eye_like(self.z.shape[-1], self.z), self.B)
+        self.fresh, self.idle = self.fresh | where, xp.where(where, 0 * self.idle, self.idle)
+        self.restarts = xp.where(where, self.restarts + 1, self.restarts)
+
+    def _seen(self, v: Array) -> Array:
+        """B^T v."""
+        return (v[:, None, :] @ self.B)[:, 0, :]
 
 
-# -- arrays and where they come from -----------------------------------------------------------------
+def _unit(v: Array) -> Array:
+    """v / |v|, 0 for v = 0."""
+    xp = namespace(v)
+    size = length(v)[..., None]
+    return v / xp.where(size > 0, size, xp.ones_like(size))
 
 
 def _reference(set: ConvexSet, start: Point | None) -> Array:
@@ -279,12 +225,12 @@ def _reference(set: ConvexSet, start: Point | None) -> Array:
     if not arrays:
         arrays = [leaf for p in _known(set, None) for leaf in leaves(p)]
     if not arrays:
-        raise AnchorError(f"the fields of {_name(set)} do not tell the shape of a point: pass interior_point(set, start=x)")
+        raise AnchorError(SHAPELESS.format(set))
     xp = namespace(arrays[0])
     dtype = arrays[0].dtype
     for v in arrays[1:]:
         dtype = xp.promote_types(dtype, v.dtype) if is_torch(v) else xp.result_type(dtype, v.dtype)
-    return _cast(xp.reshape(arrays[0], (-1,))[:1], dtype)
+    return xp.astype(xp.reshape(arrays[0], (-1,))[:1], dtype)
 
 
 def _known(set: ConvexSet, start: Point | None) -> list[Point]:
@@ -299,6 +245,15 @@ def _known(set: ConvexSet, start: Point | None) -> list[Point]:
     return found
 
 
+def _fits(set: ConvexSet, x: Point) -> bool:
+    """Whether the anchor of one part is a point of all of them: it may leave free what only another part fixes."""
+    try:
+        check_point(set, x)
+    except PointShapeError:
+        return False
+    return True
+
+
 def _origin(set: ConvexSet, reference: Array) -> Point:
     """The zero point, if the fields tell its shape."""
     for part in parts(set):
@@ -307,9 +262,9 @@ def _origin(set: ConvexSet, reference: Array) -> Point:
         axes = [axis for s in specs for axis in (s.split() if s is not None else ["?"])]
         sizes |= {a: int(a) if a.isdigit() else getattr(part, a, None) for a in axes if a not in sizes}
         if all([isinstance(sizes[a], int) for a in axes]):
-            zeros = [reference[0] * namespace(reference).zeros([sizes[a] for a in s.split()]) for s in specs]
-            return map_point(lambda v: _to(v, reference), tuple(zeros) if isinstance(spec, tuple) else zeros[0])
-    raise AnchorError(f"the fields of {_name(set)} do not tell the shape of a point: pass interior_point(set, start=x)")
+            zeros = [like(namespace(reference).zeros([sizes[a] for a in s.split()]), reference) for s in specs]
+            return tuple(zeros) if isinstance(spec, tuple) else zeros[0]
+    raise AnchorError(SHAPELESS.format(set))
 
 
 def _certified(set: ConvexSet, x: Point) -> Array:
@@ -317,36 +272,21 @@ def _certified(set: ConvexSet, x: Point) -> Array:
     inside = set.contains(x)
     dtypes = map_point(lambda v: v.dtype, x)
     set, x = working(set, x)
-    leaf = leaves(x)[0]
-    xp = namespace(leaf)
+    xp = namespace(leaves(x)[0])
     given = [xp.finfo(dtype) for dtype in leaves(dtypes)]
-    narrow = max([float(info.eps) / 2 if info.bits < xp.finfo(leaf.dtype).bits else 0.0 for info in given])
+    narrow = max([float(info.eps) / 2 if info.bits < xp.finfo(leaves(x)[0].dtype).bits else 0.0 for info in given])
     values = [part.constraints(x) for part in parts(set)]
-    margin = 64 * max([float(info.eps) for info in given])
-    deep = largest(side_by_side(values)) < 0
+    inside = inside & (largest(side_by_side(values)) < 0)
     for part, value in zip(parts(set), values, strict=True):
         if not offers(part, "rounding"):
-            deep = deep & (largest(value) < -margin)
-    return inside & deep & Margin(parts(set), x, values, narrow, dtypes).anchor_is_certified()
+            inside = inside & (largest(value) < -64 * max([float(info.eps) for info in given]))
+    margin = Margin(parts(set), x, values, narrow, dtypes)
+    if margin.known:
+        inside = inside & xp.all((margin.depth > margin.at_anchor) | xp.isinf(margin.depth), axis=-1)
+    return inside
 
 
-def _to(v: Array, reference: Array) -> Array:
-    return like(v, reference)
-
-
-def _cast(v: Array, dtype: Any) -> Array:
-    return v if v.dtype == dtype else namespace(v).astype(v, dtype)
-
-
-def _widest(x: Array) -> Any:
-    """float64 where the framework and the device have it."""
-    xp = namespace(x)
-    if is_torch(x):
-        return xp.float32 if x.device.type == "mps" else xp.float64
-    return xp.asarray(0.0).dtype
-
-
-def _quiet(x: Array) -> Any:
+def _quiet(x: Array) -> AbstractContextManager[object]:
     """NumPy warns where h is NaN or infinite, which is expected here."""
     xp = namespace(x)
     return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()

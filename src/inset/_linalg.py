@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._namespace import Array, cholesky, eye_like, namespace, stop_gradient
+from ._namespace import Array, cholesky, eye_like, length, namespace, stop_gradient, take
 
 
 # Arguments of logarithms and powers are cut off here. One number for all dtypes, so that a point judged in float32
@@ -28,8 +28,7 @@ def pick(field: Array, i: Array, event: int) -> Array:
         return field
     xp = namespace(field)
     if field.ndim == event + 1:
-        # a flat index: a 0-d one would be read as a number, which vmap refuses
-        return xp.reshape(xp.take(field, xp.reshape(i, (-1,)), axis=0), (*i.shape, *field.shape[1:]))
+        return take(field, i)
     shape = (*i.shape, *field.shape[field.ndim - event - 1 :])
     at = i[(..., *(None,) * (event + 1))]
     at = xp.broadcast_to(at, (*i.shape, 1, *shape[len(i.shape) + 1 :]))
@@ -42,6 +41,11 @@ def sign(v: Array) -> Array:
     return xp.where(v > 0, xp.ones_like(v), xp.where(v < 0, -xp.ones_like(v), xp.zeros_like(v)))
 
 
+def squared_norm(v: Array) -> Array:
+    """v.v over the last axis."""
+    return namespace(v).sum(v * v, axis=-1)
+
+
 def norm(v: Array) -> Array:
     """|v| over the last axis: no overflow or underflow, and derivative 0 at v = 0 in every framework."""
     xp = namespace(v)
@@ -51,15 +55,6 @@ def norm(v: Array) -> Array:
     square = xp.sum((v / size) ** 2, axis=-1)
     zero, size = zero[..., 0], size[..., 0]
     return xp.where(zero, 0 * square, size * xp.sqrt(xp.where(zero, 1 + square, square)))
-
-
-def length(v: Array) -> Array:
-    """|v| over the last axis for rounding bounds: no overflow, no derivatives."""
-    xp = namespace(v)
-    size = xp.max(abs(v), axis=-1, keepdims=True)
-    size = xp.where(size > 0, size, xp.ones_like(size))
-    ratio = v / size
-    return size[..., 0] * xp.sqrt(xp.sum(ratio * ratio, axis=-1))
 
 
 def root(square: Array) -> Array:
@@ -108,7 +103,7 @@ def eigh(S: Array) -> tuple[Array, Array]:
     xp = namespace(S)
     finite = xp.all(xp.isfinite(S), axis=(-2, -1))[..., None]
     values, V = xp.linalg.eigh(xp.where(finite[..., None], S, eye_like(S.shape[-1], S)))
-    return xp.where(finite, values, xp.full_like(values, float("nan"))), V
+    return xp.where(finite, values, float("nan") * xp.ones_like(values)), V
 
 
 def frobenius(X: Array) -> Array:

@@ -1,15 +1,167 @@
-"""The two solvers behind `interior_point`, each for a whole batch in one loop.
+"""The search for an interior point as an optimisation problem, and the linear programs among them.
 
-`chebyshev`: linear programs, by an interior-point method. `minimise`: any convex h, by the r-algorithm.
+`Problem`: the free coordinates of a point. `chebyshev`: the centre of each polytope of a batch, in one loop.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ._linalg import length
-from ._namespace import Array, eye_like, namespace, value_and_grad
+from ._combine import parts
+from ._errors import AnchorError
+from ._fields import field_leaves, leaves, map_point, working
+from ._linalg import apply, length
+from ._namespace import Array, Point, eye_like, is_jax, is_torch, like, namespace, value_and_grad
+from ._set import ConvexSet, offers
+from ._shapes import broadcast_shapes, event_dims, largest, side_by_side
+from .affine import _stack, eliminate
+
+class Problem:
+    """Minimise h over z, `(batch, k)`: the free coordinates of a point, in one flat batch and, if possible, float64.
+
+    The solvers see z and what depends on it as NumPy arrays (of torch on an accelerator): many small operations are
+    slow in torch on several threads, and an eager loop in JAX compiles each of them for each shape.
+    """
+
+    def __init__(self, set: ConvexSet, candidates: list[Point]):
+        self.original, self.event_ndim = set, set.event_ndim
+        self.name = " & ".join([type(part).__name__ for part in parts(set)])
+        # the function of a user may know one dtype only, a network in float32 for instance
+        own = any([callable(v) for _, v, _ in field_leaves(set)])
+        self.set, *wide = working(set, *[p if own else map_point(widen, p) for p in candidates])
+        self.leaf = leaf = leaves(wide[0])[0]
+        self.xp, dims = namespace(leaf), event_dims(set)
+        equal = [part.equalities(leaf) for part in parts(self.set) if offers(part, "equalities")]
+        system = _stack(equal, leaf) if equal else ()
+        batches = [tuple(v.shape[: v.ndim - k]) for p in wide for v, k in zip(leaves(p), dims, strict=True)]
+        batches += [tuple(M.shape[: M.ndim - k]) for M, k in zip(system, (2, 1), strict=False)]
+        self.batch = broadcast_shapes(*batches, tuple(self.set.h(wide[0]).shape))
+        self.shapes = [tuple(v.shape[v.ndim - k :]) for v, k in zip(leaves(wide[0]), dims, strict=True)]
+        self.F, self.x0 = self._free(*system[:2]) if system else (None, None)
+        self.candidates = [self._coordinates(p) for p in wide]
+
+    def _free(self, A: Array, b: Array) -> tuple[Array, Array]:
+        """`(F, x0)` with x = F z + x0 wherever A x = b."""
+        xp, n = self.xp, A.shape[-1]
+        F, x0 = eliminate(A, b)
+        residual = xp.max(abs(apply(A, x0) - b), axis=-1)
+        terms = xp.max(abs(b), axis=-1) + xp.max(abs(A)) * xp.max(abs(x0), axis=-1)
+        bad = self.flat(xp.broadcast_to(residual > 1e3 * n * float(xp.finfo(A.dtype).eps) * terms, self.batch))
+        if bool(xp.any(bad)):
+            raise AnchorError(
+                f"the equalities A x = b of {self.name} have no common solution{self.where(bad)}: the best residual is "
+                f"{float(xp.max(residual)):.3g}; correct or leave out the equations that contradict each other"
+            )
+        if F.ndim > 2:
+            F = xp.reshape(xp.broadcast_to(F, (*self.batch, *F.shape[-2:])), (-1, *F.shape[-2:]))
+        return F, xp.reshape(xp.broadcast_to(x0, (*self.batch, n)), (-1, n))
+
+    def _coordinates(self, p: Point) -> Array:
+        pairs = zip(leaves(p), self.shapes, strict=True)
+        full = [self.flat(self.xp.broadcast_to(v, (*self.batch, *s)), math.prod(s)) for v, s in pairs]
+        x = self.xp.concat(full, axis=-1)
+        return host(x if self.F is None else apply(self.xp.matrix_transpose(self.F), x - self.x0))
+
+    def flat(self, v: Array, *event: int) -> Array:
+        return self.xp.reshape(v, (math.prod(self.batch), *event))
+
+    def enter(self, z: Array) -> Array:
+        return like(z, self.leaf)
+
+    def point(self, z: Array) -> Point:
+        """The point of coordinates `(*more, batch, k)`, with shape `(*more, *batch, *event)`."""
+        x = z if self.F is None else apply(self.F, z) + self.x0
+        entries, at = [], 0
+        for shape in self.shapes:
+            stop = at + math.prod(shape)
+            entries.append(self.xp.reshape(x[..., at:stop], (*x.shape[:-2], *self.batch, *shape)))
+            at = stop
+        remaining = iter(entries)
+        return map_point(lambda _: next(remaining), self.event_ndim)
+
+    def constraints(self, z: Array, chosen: Callable[[ConvexSet], bool] = lambda part: True) -> Array:
+        """The constraints of the chosen parts, `(*more, batch, m)`."""
+        x, more = self.point(z), tuple(z.shape[:-1])
+        values = [part.constraints(x) for part in parts(self.set) if chosen(part)]
+        full = [self.xp.broadcast_to(v, (*more[:-1], *self.batch, v.shape[-1])) for v in values]
+        return self.xp.reshape(side_by_side(full), (*more, sum([v.shape[-1] for v in values])))
+
+    def oracle(self, origin: Array) -> Callable[[Array], tuple[Array, Array]]:
+        """z -> h and its gradient. h is NaN outside the domain, in which the origin is; -1e30 for -inf."""
+
+        def h(z: Array) -> Array:
+            value = largest(self.constraints(z))
+            return self.xp.where(value < -1e30, 0 * z[..., 0] - 1e30, value)
+
+        def both(z: Array, origin: Array) -> tuple[Array, Array]:
+            value, gradient = value_and_grad(h, z)
+            return self.xp.where(self._in_domain(origin, z), value, self.xp.full_like(value, float("nan"))), gradient
+
+        fast, origin = compiled(both, self.leaf), self.enter(origin)
+        return lambda z: tuple([host(v) for v in fast(self.enter(z), origin)])
+
+    def best(self, *points: Array) -> Array:
+        """Per sample the one of smallest h; NaN and inf are worst."""
+        z, *others = points
+        value = compiled(lambda z: largest(self.constraints(z)), self.leaf)
+        for other in others:
+            a, b = (host(value(self.enter(p))) for p in (z, other))
+            z = namespace(z).where((namespace(b).isfinite(b) & ~(a <= b))[:, None], other, z)
+        return z
+
+    def rows(self, origin: Array) -> tuple[Array, Array]:
+        """`(A, b)` of the affine parts around the origin: A z <= b for the point origin + z."""
+        rise, at = compiled(self._rises, self.leaf)(self.enter(origin))
+        return widen(host(rise)), widen(host(-at))
+
+    def _rises(self, origin: Array) -> tuple[Array, Array]:
+        xp = self.xp
+        at = self.constraints(origin, is_affine)
+        finite = xp.isfinite(at)
+        # a step as long as b is large: no digits are lost in the difference
+        reach = 1 + xp.max(xp.where(finite, abs(at), xp.zeros_like(at)), axis=-1)
+        moves = reach[:, None] * eye_like(origin.shape[-1], origin)[:, None, :]
+        rise = self.constraints(origin + moves, is_affine) - self.constraints(origin - moves, is_affine)
+        rise = xp.where(finite, rise, xp.zeros_like(rise)) / (2 * reach)[:, None]
+        return xp.moveaxis(rise, 0, -1), at
+
+    def _in_domain(self, origin: Array, z: Array) -> Array:
+        here, there = self.point(origin), self.point(z)
+        good = self.xp.ones_like(z[:, 0]) > 0
+        for part in parts(self.set):
+            # without rounding bounds it is a user's function: it says so itself, by NaN
+            if offers(part, "domain") and offers(part, "rounding"):
+                inside = (part.domain(here, there) >= 1) | ~(part.domain(here, here) >= 1)
+                good = good & self.flat(self.xp.broadcast_to(inside, self.batch))
+        return good
+
+    def where(self, bad: Array) -> str:
+        """ " at batch index ..." of the bad samples, "" without a batch."""
+        if not self.batch:
+            return ""
+        xp = namespace(bad)
+        bad = xp.reshape(xp.broadcast_to(bad, (math.prod(self.batch),)), self.batch)
+        found = list(zip(*[axis.tolist() for axis in xp.nonzero(bad)], strict=True))
+        shown = ", ".join([str(i[0] if len(i) == 1 else i) for i in found[:8]])
+        return f" at batch index {shown}" + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+
+    def named(self, numbers: list[int], chosen: Callable[[ConvexSet], bool] = lambda part: True) -> str:
+        """Constraints by their numbers, those of the chosen parts: "rows 0, 2 of part 0 (Box) and row 1 of part 1"."""
+        offset, names = 0, []
+        for k, part in enumerate(parts(self.set)):
+            if not chosen(part):
+                continue
+            count = self.constraints(self.enter(self.candidates[0]), lambda p, part=part: p is part).shape[-1]
+            mine = [str(i - offset) for i in numbers if offset <= i < offset + count]
+            offset += count
+            owner = type(part).__name__ if len(parts(self.set)) == 1 else f"part {k} ({type(part).__name__})"
+            if mine:
+                names.append(f"{'row' if len(mine) == 1 else 'rows'} {', '.join(mine)} of {owner}")
+        return " and ".join(names)
+
 
 # Mehrotra's method needs 10 to 25 steps; the rest is for badly scaled programs.
 STEPS = 80
@@ -32,12 +184,12 @@ def chebyshev(A: Array, b: Array) -> Centre:
     """The centre and radius of the largest ball in each {x : A x <= b}, A `(batch, m, n)` and b `(batch, m)`.
 
     Rows with b = +inf never bind. A radius without bound is cut off at a little more than max_i |b_i| / |a_i|,
-    which no bounded one exceeds. Where the centre is not unique, the result is central among them.
+    which no bounded one exceeds. Where the centre is not unique, the result is not at an end of them.
 
     >>> import numpy as np
-    >>> square = chebyshev(np.array([[[1.0, 0], [0, 1], [-1, 0], [0, -1]]]), np.array([[3.0, 1, 1, 1]]))
-    >>> square.x.round(6), square.radius.round(6)
-    (array([[1., 0.]]), array([1.]))
+    >>> triangle = chebyshev(np.array([[[-1.0, 0.0], [0.0, -1.0], [3.0, 4.0]]]), np.array([[0.0, 0.0, 12.0]]))
+    >>> triangle.x.round(6), triangle.radius.round(6)
+    (array([[1., 1.]]), array([1.]))
     """
     xp = namespace(A)
     G, d = _unit_rows(A, b)
@@ -115,92 +267,32 @@ def _reach(v: Array, dv: Array) -> Array:
     """The largest t <= 1 with v + t dv >= 0, per sample, `(batch, 1)`."""
     xp = namespace(v)
     falling = dv < -v
-    return xp.min(xp.where(falling, v / xp.where(falling, -dv, xp.ones_like(v)), xp.ones_like(v)), axis=-1, keepdims=True)
+    one = xp.ones_like(v)
+    return xp.min(xp.where(falling, v / xp.where(falling, -dv, one), one), axis=-1, keepdims=True)
 
 
-def minimise(
-    h: Callable[[Array], Array], z: Array, inside: Callable[[Array], Array], steps: int
-) -> tuple[Array, Array]:
-    """A point of low h and its value, for each start z `(batch, n)` where h `(batch,)` is finite and convex.
-
-    Shor's r-algorithm: walk along D = -B unit(B^T g) while h falls; then shrink B by 1/2 along the change of the
-    gradient g, seen through B. A trial where h is not finite, or not `inside` its domain, is halved back. A sample is
-    done below -max(1, 2 |h(z)|), or once h is negative and gains less than 1 % in 20 + 2 n steps; while h >= 0 it
-    gets two fresh metrics before it gives up.
-    """
-    xp = namespace(z)
-    n = z.shape[-1]
-    eps = float(xp.finfo(z.dtype).eps)
-    state = _Walk(z, h(z))
-    enough = -xp.maximum(2 * abs(state.best), xp.ones_like(state.best))
-    least = eps**0.6 * (1 + abs(state.best))
-    for _ in range(steps):
-        value, g = value_and_grad(h, state.z)
-        good = xp.isfinite(value) & xp.all(xp.isfinite(g), axis=-1) & inside(state.z)
-        state.record(good, value, xp.where(state.best < 0, 0.01 * abs(state.best), least))
-        state.advance(good, value, xp.where(good[:, None], g, xp.zeros_like(g)), eps)
-        negative = state.best < 0
-        stuck = state.stopped | (state.idle > xp.where(negative, 20.0 + 2 * n + 0 * value, 50.0 + 5 * n + 0 * value))
-        done = (state.best <= enough) | (stuck & (negative | (state.restarts >= 2)))
-        if bool(xp.all(done)):
-            break
-        state.restart(stuck & ~done)
-    return state.best_z, state.best
+def is_affine(part: ConvexSet) -> bool:
+    return part.affine
 
 
-class _Walk:
-    """The samples of one run of the r-algorithm: where each is, its metric, and the best it has seen."""
+def host(v: Array) -> Array:
+    """The same array, of NumPy if it is in the memory of the host."""
+    if is_torch(v):
+        v = v.detach()
+        return v.numpy() if v.device.type == "cpu" else v
+    import numpy as np
 
-    def __init__(self, z: Array, value: Array):
-        xp = self.xp = namespace(z)
-        n, zero = z.shape[-1], xp.zeros_like(value)
-        self.z, self.last, self.best_z, self.best, self.mark = z, z, z, value, value
-        self.B = xp.broadcast_to(eye_like(n, z), (z.shape[0], n, n))
-        self.D, self.g = xp.zeros_like(z), xp.zeros_like(z)
-        self.step, self.walked, self.idle, self.restarts = zero, zero, zero, zero
-        self.fresh, self.stopped = zero == 0, zero > 0
-
-    def record(self, good: Array, value: Array, gain: Array) -> None:
-        where = self.xp.where
-        better = good & (value < self.best)
-        self.best, self.best_z = where(better, value, self.best), where(better[:, None], self.z, self.best_z)
-        gained = self.best < self.mark - gain
-        self.mark, self.idle = where(gained, self.best, self.mark), where(gained, 0 * self.idle, self.idle + 1)
-
-    def advance(self, good: Array, value: Array, g: Array, eps: float) -> None:
-        where, xp = self.xp.where, self.xp
-        turn = good & (self.fresh | (xp.sum(self.D * g, axis=-1) >= 0))
-        e = _unit(self._seen(g - self.g))
-        shrunk = self.B - (self.B @ e[..., None]) * e[:, None, :] / 2
-        self.B = where((turn & ~self.fresh)[:, None, None], shrunk, self.B)
-        self.D = where(turn[:, None], -(self.B @ _unit(self._seen(g))[..., None])[..., 0], self.D)
-        slope, size = length(g), length(self.z)
-        first = xp.maximum(abs(value), 1e-3 * where(slope > 0, slope, 1 + 0 * slope) * (1e-3 + size))
-        first = where(slope > 0, first / where(slope > 0, slope, 1 + 0 * slope), 1 + 0 * slope)
-        self.step = where(turn & self.fresh, first, where(turn & (self.walked <= 1), 0.9 * self.step, self.step))
-        self.walked = where(turn, 0 * self.walked, self.walked + 1)
-        self.step = where(good & ~turn & (self.walked % 2 == 0), 1.2 * self.step, self.step)
-        self.step = where(good, self.step, self.step / 2)
-        self.g, self.fresh = where(turn[:, None], g, self.g), self.fresh & ~turn
-        following = where(good[:, None], self.z + self.step[:, None] * self.D, (self.last + self.z) / 2)
-        self.last = where(good[:, None], self.z, self.last)
-        self.stopped = length(following - self.last) <= eps * size
-        self.z = following
-
-    def restart(self, where: Array) -> None:
-        xp = self.xp
-        self.z, self.last = (xp.where(where[:, None], self.best_z, v) for v in (self.z, self.last))
-        self.B = xp.where(where[:, None, None], eye_like(self.z.shape[-1], self.z), self.B)
-        self.fresh, self.idle = self.fresh | where, xp.where(where, 0 * self.idle, self.idle)
-        self.restarts = xp.where(where, self.restarts + 1, self.restarts)
-
-    def _seen(self, v: Array) -> Array:
-        """B^T v."""
-        return (v[:, None, :] @ self.B)[:, 0, :]
+    return np.asarray(v)
 
 
-def _unit(v: Array) -> Array:
-    """v / |v|, 0 for v = 0."""
+def compiled(fn: Callable[..., Any], x: Array) -> Callable[..., Any]:
+    """`fn` under `jax.jit` if x is an array of JAX, whose eager derivatives are slow; else as it is."""
+    return sys.modules["jax"].jit(fn) if is_jax(x) else fn
+
+
+def widen(v: Array) -> Array:
+    """The same array in float64, where the framework and the device have it."""
     xp = namespace(v)
-    size = length(v)[..., None]
-    return v / xp.where(size > 0, size, xp.ones_like(size))
+    if is_torch(v):
+        return v if v.device.type == "mps" else v.to(xp.float64)
+    return xp.astype(v, xp.asarray(0.0).dtype)

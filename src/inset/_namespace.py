@@ -115,6 +115,40 @@ def reduced_products(x: Array) -> bool:
     return sys.modules["torch"].get_float32_matmul_precision() != "highest"
 
 
+def gather(v: Array, i: Array) -> Array:
+    """v[..., i], one entry of the last axis per sample. Torch's own: array-api-compat's spends six operations more."""
+    if is_torch(v):
+        return v.gather(-1, i[..., None])[..., 0]
+    return namespace(v).take_along_axis(v, i[..., None], axis=-1)[..., 0]
+
+
+def take(v: Array, i: Array) -> Array:
+    """v[i] along the first axis, for an index of any shape."""
+    if is_torch(v):
+        # a flat index: a 0-d one would be read as a number, which vmap refuses
+        return v.index_select(0, i.reshape(-1)).reshape((*i.shape, *v.shape[1:]))
+    return namespace(v).take(v, i, axis=0)
+
+
+def lerp(a: Array, b: Array, t: Array) -> Array:
+    """a + t (b - a): exactly a at t = 0 and exactly b at t = 1, and no overflow between numbers of one sign."""
+    if is_torch(b):
+        return sys.modules["torch"].lerp(a, b, t)
+    far = (b - a) * (1 - t)
+    return namespace(b).where(t < 0.5, a + t * (b - a), b - far)
+
+
+def length(v: Array) -> Array:
+    """|v| over the last axis for rounding bounds, without derivatives and without overflow."""
+    xp = namespace(v)
+    if is_torch(v) and v.device.type != "mps":
+        torch = sys.modules["torch"]
+        return torch.linalg.vector_norm(v, dim=-1, dtype=torch.float64).to(v.dtype)
+    size = xp.max(abs(v), axis=-1, keepdims=True)
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    return size[..., 0] * xp.linalg.vector_norm(v / size, axis=-1)
+
+
 def cholesky(S: Array) -> Array:
     """The lower Cholesky factor; NaN, not an error, for each matrix of the batch that is not positive definite."""
     if is_torch(S):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from . import _ray, _strict
-from ._namespace import Array, Point, exact_arithmetic, namespace, stop_gradient
-from ._ray import active_row, along, over_event
+from ._namespace import Array, Point, exact_arithmetic, gather, namespace, stop_gradient
+from ._ray import active_row
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
 from ._set import ConvexSet
@@ -53,76 +53,84 @@ def project(
     >>> project(Ball(np.zeros(2), 1.0), np.array([3.0, 4.0]), np.zeros(2)).round(3)
     array([0.6, 0.8])
     """
-    return project_with_info(set, x, anchor, method=method, strict=strict)[0]
+    return _project(set, x, anchor, method, strict, False)[0]
 
 
 def project_with_info(
     set: ConvexSet, x: Point, anchor: Point | None = None, *, method: Method = "chord", strict: bool = True
 ) -> tuple[Point, Info]:
     """`project`, and for each sample its eta, active constraint and h(x)."""
+    return _project(set, x, anchor, method, strict, True)
+
+
+def _project(set: ConvexSet, x: Point, anchor: Point | None, method: Method, strict: bool, informed: bool) -> Any:
     if method not in METHODS:
         raise ValueError(f"project(method={method!r}): expected one of {', '.join(METHODS)}")
+    check_point(set, x)
     if anchor is None:
         anchor = set.anchor(x)
-    check_point(set, x)
     check_point(set, anchor, "an anchor")
     if isinstance(set, Product):
         done = [
-            project_with_info(block, point, a, method=method, strict=strict)
+            _project(block, point, a, method, strict, True)
             for block, point, a in zip(set.blocks, x, anchor, strict=True)
         ]
         infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True)))
         return tuple([y for y, _ in done]), infos
     with exact_arithmetic(leaves(x)[0]):
-        return _interpolate(set, x, anchor, method, strict)
+        return _interpolate(set, x, anchor, method, strict, informed)
 
 
-def _interpolate(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool) -> tuple[Point, Info]:
+def _interpolate(
+    set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool
+) -> tuple[Point, Info | None]:
     dtypes = map_point(lambda leaf: leaf.dtype, x)
     set, x, x0 = working(set, x, anchor)
     narrow, eps = _precision(x, dtypes)
     x, pulled = _ray.pull_back(set, x, x0)
     x, x0 = onto(set, x, eps), onto(set, x0)
     near, reach = _ray.into_domain(set, x, x0)  # near = x0 + reach (x - x0), where h is finite
-    direction = map_point(lambda a, b: a - b, near, x0)
 
     # which constraint is active is found without gradients; that one alone is then evaluated with them
     frozen = tuple([map_arrays(part, stop_gradient) for part in parts(set)])
     still0, still = map_point(stop_gradient, x0), map_point(stop_gradient, near)
     values0 = [part.constraints(still0) for part in frozen]
-    values = [part.constraints(still) for part in frozen]
-    h = largest(side_by_side(values))
-    xp = namespace(h)
-    nobody = xp.argmax(h[..., None], axis=-1) - 1  # no active constraint: -1 for each sample
-    if sum([v.shape[-1] for v in values]) == 0:
-        return _cast(x, dtypes), Info(pulled, nobody, h)
+    computed = [part.constraints(still) for part in frozen]
+    if sum([v.shape[-1] for v in computed]) == 0:  # equalities only
+        return _cast(x, dtypes), _info(pulled, None, computed) if informed else None
+    values = computed
     if strict:
-        values = _strict.upper(frozen, still, values, narrow if has_equalities(set) else 0.0)
-    eta, active, outside = _weight(set, near, x0, direction, values, values0, method)
-    outside = outside | (reach < 1)
+        values = _strict.upper(frozen, still, computed, narrow if has_equalities(set) else 0.0)
+    eta, active, outside = _weight(set, near, x0, values, values0, method)
+    xp = namespace(eta)
     sound = largest(side_by_side(values0)) < 0
     if strict:
         margin = _strict.Margin(frozen, still0, values0, narrow, dtypes)
-        shrunk = margin.shrink(set, map_point(stop_gradient, direction), stop_gradient(eta))
-        eta = shrunk + (eta - stop_gradient(eta))  # exactly the weight that was certified
+        # exactly the weight that was certified, with the derivative of the one that was computed
+        eta = margin.shrink(set, still, stop_gradient(eta)) + (eta - stop_gradient(eta))
         sound = sound & margin.anchor_is_certified()
-    eta, outside = xp.where(sound, eta, xp.full_like(eta, float("nan"))), outside | ~sound
-    y = map_point(
-        lambda a, d, b, k: xp.where(over_event(outside, k), a + over_event(eta, k) * d, b),
-        *(x0, direction, x, set.event_ndim),
-    )
-    info = Info(xp.where(outside, eta * reach * pulled, xp.ones_like(eta)), xp.where(outside, active, nobody), h)
-    return _cast(y, dtypes), info
+        eta = xp.where(outside | (reach < 1), eta, 1.0)
+    eta = xp.where(sound, eta, float("nan"))
+    y = _cast(_ray.between(set, x0, eta, near), dtypes)
+    return y, _info(eta * reach * pulled, xp.where(outside | (reach < 1), active, -1), computed) if informed else None
+
+
+def _info(eta: Array, active: Array | None, values: list[Array]) -> Info:
+    xp = namespace(eta)
+    if active is None:
+        active = xp.argmax(eta[..., None], axis=-1) - 1
+    return Info(eta, active, largest(side_by_side(values)))
 
 
 def _weight(
-    set: ConvexSet, x: Point, x0: Point, direction: Point, values: list[Array], values0: list[Array], method: Method
+    set: ConvexSet, x: Point, x0: Point, values: list[Array], values0: list[Array], method: Method
 ) -> tuple[Array, Array, Array]:
     """Eta with gradients, the constraint that set it, and which samples are outside (NaN is)."""
     if method == "paper":
         return _chord(set, x, x0, values, values0, paper=True)
     if method == "chord" or all([part.affine for part in parts(set)]):
         return _chord(set, x, x0, values, values0)
+    direction = map_point(lambda a, b: a - b, x, x0)
     columns, offsets, start = [], [], 0
     for part, v, v0 in zip(parts(set), values, values0, strict=True):
         if part.affine and v.shape[-1]:
@@ -132,15 +140,16 @@ def _weight(
         elif v.shape[-1]:
             gauge = _ray.gauges(part, x0, direction, v, v0)
             columns.append(gauge)
-            offsets.append(start + namespace(v).argmax(gauge, axis=-1, keepdims=True) + 0 * gauge.shape[-1])
+            offsets.append(start + namespace(v).argmax(gauge, axis=-1, keepdims=True))
         start += v.shape[-1]
     xp = namespace(columns[0])
     tops = side_by_side([xp.max(column, axis=-1, keepdims=True) for column in columns])
     gauge = xp.max(tops, axis=-1)
-    active = xp.take_along_axis(side_by_side(offsets), xp.argmax(tops, axis=-1, keepdims=True), axis=-1)[..., 0]
+    active = gather(side_by_side(offsets), xp.argmax(tops, axis=-1))
     outside = ~(largest(side_by_side(values)) <= 0)
     # the comparison keeps NaN: a bad sample stays bad
-    return 1 / xp.where(gauge <= 1, xp.ones_like(gauge), gauge), active, outside
+    eta = 1 / xp.where(gauge <= 1, xp.ones_like(gauge), gauge)
+    return xp.where(outside, eta, xp.ones_like(eta)), active, outside
 
 
 def _chord(
@@ -149,13 +158,14 @@ def _chord(
     """eta = h_i(x0) / (h_i(x0) - h_i(x)) of the constraint that makes it smallest, or of the paper's max."""
     v, v0 = side_by_side(values), side_by_side(values0)
     xp = namespace(v)
-    i = xp.argmax(v if paper else xp.where(v > 0, v / -v0, xp.zeros_like(v)), axis=-1)
-    top = v[..., 0] if v.shape[-1] == 1 else xp.take_along_axis(v, i[..., None], axis=-1)[..., 0]
+    # clipped at 0, because a bound at infinity would give inf / inf
+    i = xp.argmax(v if paper else xp.clip(v, 0, None) / -v0, axis=-1)
+    top = v[..., 0] if v.shape[-1] == 1 else gather(v, i)
     outside = ~(top <= 0)
     h = _row(set, x, i, values)
     h = h + (top - stop_gradient(h))  # the value with its rounding bound, the derivative of the constraint
     h0 = _row(set, x0, xp.argmax(v0, axis=-1) if paper else i, values)
-    return h0 / (h0 - xp.where(outside, h, xp.zeros_like(h))), i, outside
+    return h0 / (h0 - xp.where(outside, h, 0.0)), i, outside
 
 
 def _row(set: ConvexSet, x: Point, i: Array, values: list[Array]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._namespace import Array, Point, derivative, namespace, stop_gradient
+from ._namespace import Array, Point, derivative, gather, lerp, namespace, stop_gradient
 from ._combine import parts
 from ._fields import leaves, map_arrays, map_point
 from ._set import ConvexSet, offers
@@ -11,6 +11,9 @@ from ._shapes import event_dims, largest
 # Two values of h per step. The bracket shrinks superlinearly once it is small; the log-scale bisection
 # gets it there when h grows exponentially. Measured in tests/test_ray.py.
 STEPS = 16
+
+# Coordinates beyond this are pulled back before anything is computed, by bits of the working dtype.
+HUGE = {32: 2.0**96, 64: 2.0**500}
 
 
 def over_event(v: Array, event: int) -> Array:
@@ -24,12 +27,12 @@ def along(set: ConvexSet, anchor: Point, t: Array, direction: Point) -> Point:
 
 
 def between(set: ConvexSet, anchor: Point, t: Array, x: Point) -> Point:
-    """(1 - t) anchor + t x: exactly x at t = 1, and no overflow for huge x."""
-    return map_point(lambda a, b, k: (1 - over_event(t, k)) * a + over_event(t, k) * b, anchor, x, set.event_ndim)
+    """anchor + t (x - anchor): exactly x at t = 1."""
+    return map_point(lambda a, b, k: lerp(a, b, over_event(t, k)), anchor, x, set.event_ndim)
 
 
 def pull_back(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array]:
-    """x, with coordinates pulled back along the ray to max(dtype)^(3/4), where products do not overflow; and by what.
+    """x, pulled back along the ray to coordinates below `HUGE`, where products do not overflow; and by what factor.
 
     The factor t is 1, and the point x itself bit for bit, for all but huge x.
     """
@@ -41,8 +44,8 @@ def pull_back(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array]:
     far = sizes[0]
     for size in sizes[1:]:
         far = xp.maximum(far, size)
-    limit = float(xp.finfo(far.dtype).max) ** 0.75
-    t = xp.where(far > limit, limit / far, xp.ones_like(far))
+    limit = HUGE[xp.finfo(far.dtype).bits]
+    t = xp.where(far > limit, limit / far, 1.0)
     return between(set, anchor, t, x), t
 
 
@@ -133,4 +136,4 @@ def active_row(part: ConvexSet, x: Point, i: Array) -> Array:
     xp = namespace(values)
     if values.shape[:-1] != i.shape:
         values = xp.broadcast_to(values, (*i.shape, values.shape[-1]))
-    return xp.take_along_axis(values, i[..., None], axis=-1)[..., 0]
+    return gather(values, i)

@@ -61,11 +61,11 @@ class ConvexSet(HasFields):
         """The constraint h_i(x) alone, i of shape `(*batch,)`: the backward pass then touches one row."""
         raise NotImplementedError
 
-    def rounding(self, x: Point, size: Point) -> tuple[Array, Array]:
-        """Two bounds per constraint: the error of evaluating it, and its change under a displacement.
+    def rounding(self, x: Point, size: Point, u: float) -> Array:
+        """A bound, per constraint, of what rounding does to it; linear in `size` and `u` together.
 
-        The first, times the roundoff u = eps/2 of the dtype of x, bounds the error of h_i(x) in any order of
-        summation; the second bounds the change of h_i when each coordinate j of x moves by at most size_j.
+        It covers the error of evaluating h_i(x) with roundoff u, in any order of summation, and the change of h_i
+        when each coordinate j of x moves by at most size_j.
         """
         raise NotImplementedError
 

@@ -48,8 +48,10 @@ def largest(values: Array) -> Array:
 
 def event_shape(set: Any) -> dict[str, int]:
     """Sizes of the named dimensions, read off the fields. Raises where two fields disagree."""
-    sizes: dict[str, int] = {}
-    origin: dict[str, str] = {}
+    axes = " ".join([part for spec in set.shapes.values() for part in (spec if isinstance(spec, tuple) else (spec,))])
+    # a size may be a field itself: `n` of `Simplex(n)`
+    sizes = {axis: getattr(set, axis) for axis in axes.split() if isinstance(getattr(set, axis, None), int)}
+    origin = {axis: axis for axis in sizes}
     for name, spec in set.shapes.items():
         if name == "x":
             continue
@@ -114,7 +116,11 @@ def _check_leaf(name: str, leaf: Array, k: int, axes: str | None, sizes: dict[st
     if not is_floating(leaf):
         raise TypeError(f"{name} expects {what} of floating dtype; received {leaf.dtype}. Convert them first")
     received = tuple(leaf.shape[leaf.ndim - k :]) if leaf.ndim >= k else None
-    names = axes.split() if axes is not None else [f"d{j}" for j in range(k)]
+    if axes is None:
+        if received is None:
+            raise PointShapeError(f"{name} expects {what} of {k} dimensions or more; received {tuple(leaf.shape)}")
+        return
+    names = axes.split()
     if received is not None:
         for axis, size in zip(names, received, strict=True):
             sizes.setdefault(axis, int(axis) if axis.isdigit() else size)

@@ -48,8 +48,8 @@ class Equality(ConvexSet):
     def constraints(self, x: Array) -> Array:
         return x[..., :0]  # no inequality
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
-        return x[..., :0], x[..., :0]
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
+        return x[..., :0]
 
     def equalities(self, x: Array) -> tuple[Array, Array, Array]:
         inverse = self.inverse if self.inverse is not None else namespace(x).linalg.pinv(self.A)

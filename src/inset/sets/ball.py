@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from .._errors import AnchorError
-from .._linalg import ball_gauge, length, norm, sign
-from .._namespace import Array, is_array, namespace, stop_gradient
+from .._linalg import ball_gauge, norm, sign
+from .._namespace import Array, length, is_array, namespace, stop_gradient
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -52,14 +52,14 @@ class Ball(ConvexSet):
         radius = self._radius()
         return xp.where(direction > 0, direction / (radius - p), -direction / (radius + p))
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         v, n = x - self.center, x.shape[-1]
         if self.p == 2:
-            return ((n / 2 + 4) * (length(v) + self.radius))[..., None], length(size)[..., None]
+            return (u * (n / 2 + 4) * (length(v) + self.radius) + length(size))[..., None]
         if self.p == 1:
             xp = namespace(x)
-            return ((n + 2) * (xp.sum(abs(v), axis=-1) + self.radius))[..., None], xp.sum(size, axis=-1)[..., None]
-        return 2 * (abs(v) + self._radius()), size
+            return (u * (n + 2) * (xp.sum(abs(v), axis=-1) + self.radius) + xp.sum(size, axis=-1))[..., None]
+        return 2 * u * (abs(v) + self._radius()) + size
 
     def anchor(self, x: Array | None = None) -> Array:
         """The centre."""

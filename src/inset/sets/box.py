@@ -38,10 +38,10 @@ class Box(ConvexSet):
         lower, upper = pick(self.lower, j, 0), pick(self.upper, j, 0)
         return xp.where(above, coordinate - upper, lower - coordinate)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         # the sign of a difference of two floats is exact; only a Python number is rounded first
-        evaluation = [0 * x if is_array(bound) else _size(bound, x) for bound in (self.lower, self.upper)]
-        return side_by_side(evaluation), 2 * side_by_side([size, size])
+        move = 2 * size
+        return side_by_side([move if is_array(b) else move + u * _size(b, x) for b in (self.lower, self.upper)])
 
     def anchor(self, x: Array | None = None) -> Array:
         """The middle; one inside a lone bound, 0 without bounds."""
@@ -53,7 +53,8 @@ class Box(ConvexSet):
         low, high = xp.isfinite(lower), xp.isfinite(upper)
         lo, hi = xp.where(low, lower, xp.zeros_like(lower)), xp.where(high, upper, xp.zeros_like(upper))
         alone = xp.where(low, lo + 1, xp.where(high, hi - 1, xp.zeros_like(lo + hi)))
-        return xp.where(low & high, lo + (hi - lo) / 2, alone)
+        middle = xp.where(low & high, lo + (hi - lo) / 2, alone)
+        return middle if middle.ndim else middle + xp.zeros_like(like_x)  # two numbers know no dimension
 
     def nearest(self, x: Array) -> Array:
         xp = namespace(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .._linalg import FLOOR, orthant_domain
-from .._namespace import Array, namespace
+from .._namespace import Array, arange_like, namespace
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
 from .._values import require
@@ -31,20 +31,19 @@ class CategoricalEntropy(ConvexSet):
     def constraints(self, x: Array) -> Array:
         return side_by_side([-x, (namespace(x).sum(_x_log_x(x), axis=-1) + self.kappa)[..., None]])
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         xp = namespace(x)
         p = abs(x)
         evaluation = (self.n + 6) * (xp.sum(p + abs(_x_log_x(p)), axis=-1) + abs(self.kappa))
         # the slope log p + 1 where p has moved inward, away from 0
         steep = 2 + abs(xp.log(p + size + FLOOR))
-        movement = xp.sum(steep * size, axis=-1)
-        return side_by_side([0 * x, evaluation[..., None]]), side_by_side([2 * size, movement[..., None]])
+        return side_by_side([2 * size, (u * evaluation + xp.sum(steep * size, axis=-1))[..., None]])
 
     def domain(self, anchor: Array, x: Array) -> Array:
         return orthant_domain(anchor, x)
 
     def equalities(self, x: Array) -> tuple[Array, Array, Array]:
-        ones = namespace(x).ones_like(x[(0,) * (x.ndim - 1)])[None, :]
+        ones = namespace(x).astype(arange_like(self.n, x)[None, :] >= 0, x.dtype)
         return ones, 1.0 + 0 * ones[:, 0], ones.T / self.n
 
     def onto(self, x: Array) -> Array:

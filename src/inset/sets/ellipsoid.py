@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, ball_gauge, eigh, length, norm
-from .._namespace import Array, is_traced, namespace
+from .._linalg import apply, ball_gauge, eigh, norm
+from .._namespace import Array, length, is_traced, namespace
 from .._root import decreasing_root
 from .._set import ConvexSet, convex_set
 
@@ -31,11 +31,11 @@ class Ellipsoid(ConvexSet):
     def gauge(self, anchor: Array, direction: Array) -> Array:
         return ball_gauge(self._image(anchor - self.center), self._image(direction), 1.0)[..., None]
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         n, k = self.L.shape[-2:]
         shape = namespace(x).matrix_transpose(abs(self.L))
         image = length(apply(shape, abs(x - self.center)))
-        return ((n + k / 2 + 4) * (image + 1))[..., None], length(apply(shape, size))[..., None]
+        return (u * (n + k / 2 + 4) * (image + 1) + length(apply(shape, size)))[..., None]
 
     def anchor(self, x: Array | None = None) -> Array:
         """The centre."""

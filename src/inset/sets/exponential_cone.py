@@ -8,6 +8,7 @@ from .._linalg import FLOOR, orthant_domain
 from .._namespace import Array, namespace, stop_gradient
 from .._root import root_between
 from .._set import ConvexSet, convex_set
+from .._shapes import side_by_side
 
 
 @convex_set
@@ -30,7 +31,7 @@ class ExponentialCone(ConvexSet):
         a, y, z = x[..., 0], x[..., 1], x[..., 2]
         return xp.stack([-y, -z, a + y * self._log_ratio(y, z)], axis=-1)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         xp = namespace(x)
         a, y, z = abs(x[..., 0]), abs(x[..., 1]), abs(x[..., 2])
         steep = abs(self._log_ratio(y, z)) + 2
@@ -39,10 +40,7 @@ class ExponentialCone(ConvexSet):
         fall = xp.log(z + FLOOR) - math.log(FLOOR) + 1
         change = xp.where(small, fall, size[..., 2] / xp.where(small, xp.ones_like(z), z - size[..., 2]))
         movement = size[..., 0] + steep * size[..., 1] + (y + size[..., 1]) * xp.where(change < fall, change, fall)
-        return (
-            xp.stack([0 * y, 0 * z, 4 * a + 8 * y * steep], axis=-1),
-            xp.stack([2 * size[..., 1], 2 * size[..., 2], movement], axis=-1),
-        )
+        return side_by_side([2 * size[..., 1:], (u * (4 * a + 8 * y * steep) + movement)[..., None]])
 
     def domain(self, anchor: Array, x: Array) -> Array:
         return orthant_domain(anchor[..., 1:], x[..., 1:])

@@ -10,6 +10,7 @@ from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
 from .._root import attach, decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
+from .._values import require
 
 
 @convex_set
@@ -60,14 +61,14 @@ class GaussianEntropy(ConvexSet):
         low = smallest_eigenvalue(covariance)
         log_det = spectral_sum(covariance, _log, _slope, _bend)
         mean = xp.where(low > 0, xp.exp(log_det / self.d), 0 * low)
-        return xp.stack([-low, self._rho(covariance) - mean], axis=-1)
+        return side_by_side([-low[..., None], (self._rho(covariance) - mean)[..., None]])
 
-    def rounding(self, x: tuple[Array, Array], size: tuple[Array, Array]) -> tuple[Array, Array]:
+    def rounding(self, x: tuple[Array, Array], size: tuple[Array, Array], u: float) -> Array:
         covariance, moved = x[1], size[1]
         xp = namespace(covariance)
         if self.parameterization == "log_std":
             evaluation = (self.d + 4) * (abs(self._log_rho()) + xp.mean(abs(covariance), axis=-1))
-            return evaluation[..., None], xp.mean(moved, axis=-1)[..., None]
+            return (u * evaluation + xp.mean(moved, axis=-1))[..., None]
         rho = abs(self._rho(covariance))
         if self.diagonal or self.parameterization == "cholesky":
             scales, moved = (v if self.diagonal else gaussian.diagonal_of(v) for v in (abs(covariance), moved))
@@ -75,20 +76,15 @@ class GaussianEntropy(ConvexSet):
             mean = xp.exp(xp.mean(logs, axis=-1))
             share = _share(scales, moved)
             evaluation = 4 * rho + (self.d + 8 + 4 * xp.mean(abs(logs), axis=-1)) * mean
-            return (
-                side_by_side([0 * scales, evaluation[..., None]]),
-                side_by_side([2 * moved, (share * mean)[..., None]]),
-            )
+            return side_by_side([2 * moved, (u * evaluation + share * mean)[..., None]])
         # each eigenvalue is off by `blur` as computed, and changes by |moved| at most
-        u, total, change = float(xp.finfo(covariance.dtype).eps) / 2, frobenius(covariance), frobenius(moved)
-        blur = (4 * self.d + 8) * total
+        blur, change = u * (4 * self.d + 8) * frobenius(covariance), frobenius(moved)
         values = abs(eigh(covariance)[0])
-        logs = _log(values + (u * blur + change)[..., None])
+        logs = _log(values + (blur + change)[..., None])
         mean = xp.exp(xp.mean(logs, axis=-1))
         evaluation = 4 * rho + (self.d + 8 + 4 * xp.mean(abs(logs), axis=-1)) * mean
-        evaluation = evaluation + _share(values, u * blur[..., None]) * (mean / u)
-        movement = _share(values, change[..., None]) * mean
-        return xp.stack([blur, evaluation], axis=-1), xp.stack([change, movement], axis=-1)
+        share = _share(values, blur[..., None]) + _share(values, change[..., None])
+        return side_by_side([(blur + change)[..., None], (u * evaluation + share * mean)[..., None]])
 
     def domain(self, anchor: tuple[Array, Array], x: tuple[Array, Array]) -> Array:
         """Non-negative variances, or a positive semidefinite covariance."""
@@ -153,6 +149,9 @@ class GaussianEntropy(ConvexSet):
         t = _lift_root(eigh(stop_gradient(C))[0], outside)
         t = attach(lambda t: -spectral_sum(lifted_matrix(C, t), _log, _slope, _bend), t, outside)
         return means, xp.where(outside[..., None, None], rho[..., None, None] * lifted_matrix(C, t), covariance)
+
+    def check(self) -> None:
+        require(self, "kappa", "finite", lambda xp, kappa: xp.isfinite(kappa))
 
     def _log_rho(self) -> Array | float:
         return 2 * self.kappa / self.d - math.log(2 * math.pi * math.e)

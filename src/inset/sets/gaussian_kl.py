@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
-from .._linalg import apply, eigh, length, spectral_sum, symmetric
-from .._namespace import Array, cholesky, eye_like, is_array, namespace
+from .._linalg import apply, eigh, spectral_sum, symmetric
+from .._namespace import Array, cholesky, length, eye_like, is_array, is_traced, namespace
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._values import require
@@ -64,7 +64,7 @@ class GaussianKL(ConvexSet):
         shift = xp.mean(shift, axis=-1) if self.average else shift
         return ((self._spread(x[1]) + shift) / 2 - self.epsilon)[..., None]
 
-    def rounding(self, x: tuple[Array, Array], size: tuple[Array, Array]) -> tuple[Array, Array]:
+    def rounding(self, x: tuple[Array, Array], size: tuple[Array, Array], u: float) -> Array:
         xp = namespace(x[0])
         z = abs(self._whiten(x[0]))
         moved = self._whiten_size(size[0])
@@ -75,7 +75,7 @@ class GaussianKL(ConvexSet):
         count = self.mean.shape[-1] * (self.mean.shape[-2] if self.average else 1) + 8
         stiff = 1 if self.diagonal else self._condition()
         evaluation = count * stiff * square + spread + 2 * abs(self.epsilon)
-        return evaluation[..., None], (cross + bend)[..., None]
+        return (u * evaluation + cross + bend)[..., None]
 
     def domain(self, anchor: tuple[Array, Array], x: tuple[Array, Array]) -> Array:
         """Squares do not overflow up to 1e8 standard deviations."""
@@ -135,6 +135,18 @@ class GaussianKL(ConvexSet):
         require(self, "epsilon", "positive", lambda xp, epsilon: epsilon > 0)
         if self.diagonal and self.parameterization != "log_std":
             require(self, "covariance", "positive", lambda xp, covariance: covariance > 0)
+        if self.diagonal or is_traced(self.covariance):
+            return
+        triangular = self.parameterization == "cholesky"
+        scales = gaussian.diagonal_of(self.covariance) if triangular else eigh(self.covariance)[0]
+        lowest = float(namespace(scales).min(scales))
+        if not lowest > 0:
+            expected, what = (
+                ("lower triangular with a positive diagonal", "diagonal entry")
+                if triangular
+                else ("positive definite", "smallest eigenvalue")
+            )
+            raise ValueError(f"GaussianKL(covariance=...) must be {expected}; received {lowest:.6g} as {what}")
 
     # -- the covariance term, sum_i phi(relative change of scale i) ---------------------------------
 

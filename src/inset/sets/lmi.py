@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._linalg import frobenius, length, semidefinite_gauge, smallest_eigenvalue
-from .._namespace import Array, is_traced, namespace
+from .._linalg import frobenius, semidefinite_gauge, smallest_eigenvalue
+from .._namespace import Array, length, is_traced, namespace
 from .._set import ConvexSet, convex_set
 
 
@@ -31,16 +31,22 @@ class LMI(ConvexSet):
     def gauge(self, anchor: Array, direction: Array) -> Array:
         return semidefinite_gauge(self._image(anchor) - self.C, self._image(direction))[..., None]
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         n, k = self.A.shape[-3:-1]
         steep = length(frobenius(self.A))
-        return ((n + 4 * k + 8) * (steep * length(x) + frobenius(self.C)))[..., None], (steep * length(size))[..., None]
+        return (u * (n + 4 * k + 8) * (steep * length(x) + frobenius(self.C)) + steep * length(size))[..., None]
 
     def check(self) -> None:
         for name, value in (("A", self.A), ("C", self.C)):
+            if is_traced(value):
+                continue
             xp = namespace(value)
-            if not is_traced(value) and bool((abs(value - xp.matrix_transpose(value)) > 1e-6 * xp.max(abs(value))).any()):
-                raise ValueError(f"LMI({name}=...) must be symmetric; pass ({name} + {name}^T) / 2")
+            skew = float(xp.max(abs(value - xp.matrix_transpose(value))))
+            if skew > 1e-6 * float(xp.max(abs(value))):
+                raise ValueError(
+                    f"LMI({name}=...) must be symmetric; received |{name} - {name}^T| up to {skew:.6g}, "
+                    f"pass ({name} + {name}^T) / 2"
+                )
 
     def _image(self, x: Array) -> Array:
         """sum_i x_i A_i, `(*batch, k, k)`."""

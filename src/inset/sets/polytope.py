@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, length, pick
-from .._namespace import Array, namespace
+from .._linalg import apply, pick
+from .._namespace import Array, length, namespace
 from .._set import ConvexSet, convex_set
 from .._values import require
 
@@ -33,9 +33,11 @@ class Polytope(ConvexSet):
     def row(self, x: Array, i: Array) -> Array:
         return namespace(x).sum(pick(self.A, i, 1) * x, axis=-1) - pick(self.b, i, 0)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
-        steep = length(self.A)
-        return (x.shape[-1] + 2) * (steep * length(x)[..., None] + abs(self.b)), steep * length(size)[..., None]
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
+        k = u * (x.shape[-1] + 2)
+        xp = namespace(x)
+        offset = xp.where(xp.isfinite(self.b), k * abs(self.b), 0.0)  # a row that never binds has no error
+        return length(self.A) * (k * length(x) + length(size))[..., None] + offset
 
     def check(self) -> None:
         require(self, "A", "finite", lambda xp, A: xp.isfinite(A))

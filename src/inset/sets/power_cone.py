@@ -6,6 +6,7 @@ from .._linalg import FLOOR, orthant_domain
 from .._namespace import Array, is_array, namespace, stop_gradient
 from .._root import lifted, root_between
 from .._set import ConvexSet, convex_set
+from .._shapes import side_by_side
 from .._values import require
 
 
@@ -28,9 +29,9 @@ class PowerCone(ConvexSet):
 
     def constraints(self, x: Array) -> Array:
         a, b, z = x[..., 0], x[..., 1], x[..., 2]
-        return namespace(x).stack([-a, -b, abs(z) - self._mean(a, b)], axis=-1)
+        return side_by_side([-x[..., :2], (abs(z) - self._mean(a, b))[..., None]])
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         xp = namespace(x)
         a, b, z = abs(x[..., 0]), abs(x[..., 1]), abs(x[..., 2])
         logs = abs(xp.log(a + FLOOR)) + abs(xp.log(b + FLOOR))
@@ -40,10 +41,7 @@ class PowerCone(ConvexSet):
         ra, rb = da / (a + FLOOR), db / (b + FLOOR)
         share = 2 * (self.alpha * ra + (1 - self.alpha) * rb)
         share = xp.where((ra < 0.5) & (rb < 0.5) & (share < 1), share, xp.ones_like(share))
-        return (
-            xp.stack([0 * a, 0 * b, 2 * z + (8 + 4 * logs) * mean], axis=-1),
-            xp.stack([2 * da, 2 * db, dz + share * mean], axis=-1),
-        )
+        return side_by_side([2 * size[..., :2], (u * (2 * z + (8 + 4 * logs) * mean) + dz + share * mean)[..., None]])
 
     def domain(self, anchor: Array, x: Array) -> Array:
         return orthant_domain(anchor[..., :2], x[..., :2])

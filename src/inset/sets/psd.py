@@ -33,8 +33,8 @@ class PSD(ConvexSet):
         floor = self.floor[..., None, None] if is_array(self.floor) else self.floor
         return semidefinite_gauge(symmetric(anchor) - floor * eye_like(self.n, anchor), symmetric(direction))[..., None]
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
-        return ((4 * self.n + 8) * frobenius(x) + abs(self.floor))[..., None], frobenius(size)[..., None]
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
+        return (u * ((4 * self.n + 8) * frobenius(x) + abs(self.floor)) + frobenius(size))[..., None]
 
     def onto(self, x: Array) -> Array:
         return symmetric(x)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, eigh, length, root
-from .._namespace import Array, is_traced, namespace, stop_gradient
+from .._linalg import apply, eigh, root, squared_norm
+from .._namespace import Array, length, is_traced, namespace, stop_gradient
 from .._root import decreasing_root
 from .._set import ConvexSet, convex_set
 
@@ -54,7 +54,7 @@ class Quadratic(ConvexSet):
         inward = 2 * bend / xp.where(out | (disc == slope), xp.ones_like(disc), disc - slope)
         return (scale * xp.where(out, (disc + slope) / (2 * depth), inward))[..., None]
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         xp = namespace(x)
         n = x.shape[-1]
         M, _, t, s, root_size = self._terms(x)
@@ -62,11 +62,20 @@ class Quadratic(ConvexSet):
         P, q = length(xp.reshape(self.P, (*self.P.shape[:-2], n * n))), length(self.q)
         unit = length(x) / M
         evaluation = (2 * n + 8) * (stretch * (M * P * unit * unit / 2 + q * unit + abs(self.r) / M) + M * root_size)
-        return evaluation[..., None], (2 * stretch * (P * unit + q / M) * length(size))[..., None]
+        wide = M[..., None]
+        slope = apply(abs(self.P), (abs(x) + size) / wide) + abs(self.q) / wide
+        return (u * evaluation + 2 * stretch * xp.sum(slope * size, axis=-1))[..., None]
 
     def anchor(self, x: Array | None = None) -> Array:
-        """The minimiser -P^+ q, strictly inside if f is bounded below and negative somewhere."""
-        return -apply(namespace(self.P).linalg.pinv(self.P), self.q)
+        """The minimiser -P^+ q; where f is not negative there but falls for ever along P's null space, f = -1 on that line."""
+        xp = namespace(self.P)
+        lowest = -apply(xp.linalg.pinv(self.P), self.q)
+        gradient = apply(self.P, lowest) + self.q  # 0 but for rounding, unless f is unbounded below
+        square = squared_norm(gradient)
+        value = xp.sum(lowest * (gradient + self.q), axis=-1) / 2 + self.r
+        falls = (value >= 0) & (square > 1e-6 * squared_norm(self.q))
+        step = xp.where(falls, value + 1, xp.zeros_like(value)) / xp.where(falls, square, xp.ones_like(value))
+        return lowest - step[..., None] * gradient
 
     def nearest(self, x: Array) -> Array:
         """y = (I + t P)^-1 (x - t q) with t >= 0 the root of f(y) = 0."""
@@ -90,8 +99,9 @@ class Quadratic(ConvexSet):
             return
         xp = namespace(self.P)
         size = float(xp.max(abs(self.P)))
-        if float(xp.max(abs(self.P - xp.matrix_transpose(self.P)))) > 1e-6 * size:
-            raise ValueError("Quadratic(P=...) must be symmetric; pass (P + P.T) / 2")
+        skew = float(xp.max(abs(self.P - xp.matrix_transpose(self.P))))
+        if skew > 1e-6 * size:
+            raise ValueError(f"Quadratic(P=...) must be symmetric; received |P - P^T| up to {skew:.6g}, pass (P + P^T) / 2")
         lowest = float(xp.min(eigh(self.P)[0]))
         if lowest < -self.P.shape[-1] * float(xp.finfo(self.P.dtype).eps) * size:
             raise ValueError(

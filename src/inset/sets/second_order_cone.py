@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, length, norm, root
-from .._namespace import Array, namespace, stop_gradient
+from .._linalg import apply, norm, root
+from .._namespace import Array, length, namespace, stop_gradient
 from .._set import ConvexSet, convex_set
 from .._values import require
 
@@ -51,12 +51,12 @@ class SecondOrderCone(ConvexSet):
         inward = last / xp.where(out | (disc == half), xp.ones_like(disc), disc - half)
         return size * xp.where(out, (disc + half) / lead, inward)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         k, n = self.A.shape[-2:]
         xp = namespace(x)
         slope = length(xp.reshape(self.A, (*self.A.shape[:-2], k * n))) + length(self.z)
         terms = slope * length(x)[..., None] + length(self.b) + abs(self.d)
-        return (n + k / 2 + 4) * terms, slope * length(size)[..., None]
+        return u * (n + k / 2 + 4) * terms + slope * length(size)[..., None]
 
     def check(self) -> None:
         for name in ("A", "b", "z", "d"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import pick
-from .._namespace import Array, is_array, namespace
+from .._namespace import Array, arange_like, is_array, namespace
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -32,11 +32,11 @@ class Simplex(ConvexSet):
     def row(self, x: Array, i: Array) -> Array:
         return -pick(x, i, 0)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
-        return 0 * x, 2 * size
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
+        return 2 * size
 
     def equalities(self, x: Array) -> tuple[Array, Array, Array]:
-        ones = namespace(x).ones_like(x[(0,) * (x.ndim - 1)])[None, :]
+        ones = namespace(x).astype(arange_like(self.n, x)[None, :] >= 0, x.dtype)
         return ones, self._total() + 0 * ones[:, 0], ones.T / self.n
 
     def onto(self, x: Array) -> Array:

@@ -43,10 +43,10 @@ class SpectralBall(ConvexSet):
         corner = _bordered(anchor - self.center)
         return semidefinite_gauge(corner + r * eye_like(p + q, anchor), _bordered(direction))[..., None]
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         p, q = self.center.shape[-2:]
         evaluation = (4 * (p + q) + 8) * (frobenius(x - self.center) + self.radius)
-        return evaluation[..., None], frobenius(size)[..., None]
+        return (u * evaluation + frobenius(size))[..., None]
 
     def anchor(self, x: Array | None = None) -> Array:
         """The centre."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .._errors import AnchorError
-from .._linalg import ball_gauge, length, norm, pick
-from .._namespace import Array, namespace
+from .._linalg import ball_gauge, norm, pick
+from .._namespace import Array, length, namespace
 from .._set import ConvexSet, convex_set, index
 from .._values import require
 
@@ -38,12 +38,13 @@ class Strings(ConvexSet):
     def gauge(self, anchor: Array, direction: Array) -> Array:
         return ball_gauge(self._spans(anchor), self._spans(direction), self.lengths)
 
-    def rounding(self, x: Array, size: Array) -> tuple[Array, Array]:
+    def rounding(self, x: Array, size: Array, u: float) -> Array:
         spans = self._spans(x)
         evaluation = (spans.shape[-1] / 2 + 4) * (length(spans) + self.lengths)
         xp = namespace(x)
         sizes = length(size)
-        return evaluation, xp.take(sizes, self.links[..., 0], axis=-1) + xp.take(sizes, self.links[..., 1], axis=-1)
+        ends = xp.take(sizes, self.links[..., 0], axis=-1) + xp.take(sizes, self.links[..., 1], axis=-1)
+        return u * evaluation + ends
 
     def anchor(self, x: Array | None = None) -> Array:
         """All bodies at the mean of their positions in x."""

@@ -1,0 +1,342 @@
+"""Derivatives: against differences, against the paper's formula, at kinks and far away, torch against JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from cases import CASES, Case, convert
+
+import inset
+from inset._combine import parts
+from inset._fields import field_leaves, leaves, map_fields, map_point
+from inset._namespace import is_array
+from inset._project import METHODS, project_with_info
+from inset._ray import into_domain
+from inset._set import offers
+from inset.affine import has_equalities, onto
+
+every_case = pytest.mark.parametrize("case", CASES, ids=repr)
+every_method = pytest.mark.parametrize("method", METHODS)
+STEP = 1e-4
+
+
+def rebuild(x: Any, flat: list[Any]) -> Any:
+    """A point of the structure of x from its arrays in order."""
+    rest = iter(flat)
+    return map_point(lambda _: next(rest), x)
+
+
+def blocks(case: Case) -> list[tuple[Any, Any, Any]]:
+    """`(set, anchor, index)` of each block of a product, or of the set itself."""
+    if isinstance(case.set, inset.Product):
+        return [(s, a, k) for k, (s, a) in enumerate(zip(case.set.blocks, case.anchor, strict=True))]
+    return [(case.set, case.anchor, None)]
+
+
+def margins(set: Any, anchor: Any, x: Any) -> np.ndarray:
+    """How far a sample is from where g is not smooth: ties of the two largest constraints, h = 0, the domain's edge.
+
+    Ties are looked for in h_i and in h_i/|h_i(x0)| at x (paper, chord) and at the ray's result.
+    """
+    x = onto(set, x)
+    near, reach = into_domain(set, x, anchor)
+    reach = np.broadcast_to(reach, np.shape(set.h(near)))
+    h0 = set.constraints(anchor)
+    binds = np.isfinite(h0)
+    result = np.abs(set.h(near))
+    for point in (near, inset.project(set, x, anchor, method="ray", strict=False)):
+        value = set.constraints(point)[..., binds]
+        for v in (value, value / -h0[binds]):
+            ordered = np.sort(v, axis=-1)
+            if ordered.shape[-1] > 1:
+                result = np.minimum(result, ordered[..., -1] - ordered[..., -2])
+    for part in parts(set):
+        if offers(part, "domain") and not isinstance(part, inset.Sublevel):
+            # the retreat to the domain has a kink where it begins
+            inner = part.domain(anchor, map_point(lambda a, b: a + 1.2 * (b - a), anchor, x))
+            result = np.where((reach == 1) & (inner < 1), 0.0, result)
+            result = np.where((reach < 1) & (reach > 0.8), 0.0, result)
+    return result
+
+
+def smooth_points(case: Case, count: int, seed: int = 0) -> Any:
+    """Points at which differences over steps of 1e-6 can be trusted: all kinks are at least 1e-2 away.
+
+    A difference is trusted where it agrees with the one over a step a hundred times as large; points where |x|, and
+    with it the rounding of the differences, is large are left out by throwing close.
+    """
+    rng = np.random.default_rng(seed)
+    x = case.points(rng, 400, spread=0.4 * case.spread)
+    good = np.ones(400, dtype=bool)
+    for set, anchor, k in blocks(case):
+        point = x if k is None else x[k]
+        good &= margins(set, anchor, point) > 1e-2 * case.spread
+        good &= _isolated(set, anchor, point)
+    picked = np.flatnonzero(good)
+    outside = [i for i in picked if case.set.h(map_point(lambda leaf, i=i: leaf[i], x)) > 0]
+    inside = [i for i in picked if i not in outside]
+    chosen = (outside[: count - 1] + inside[:1] + outside[count - 1 :])[:count]
+    assert len(chosen) == count, f"{case}: {len(outside)} smooth points outside, {len(inside)} inside"
+    return map_point(lambda leaf: leaf[np.array(chosen)], x)
+
+
+def _isolated(set: Any, anchor: Any, x: Any) -> np.ndarray:
+    """Whether second differences of the result at two steps agree: no kink of an inner function is near."""
+    rng = np.random.default_rng(9)
+    way = map_point(lambda leaf: rng.normal(size=leaf.shape), x)
+    good = True
+    for method in METHODS:
+
+        def g(t: float, method: Any = method) -> np.ndarray:
+            point = map_point(lambda a, b: a + t * b, x, way)
+            y = inset.project(set, point, anchor, method=method, strict=False)
+            return np.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves(y)], axis=-1)
+
+        slopes = [(g(t) - g(-t)) / (2 * t) for t in (1e-2 * STEP * 10, STEP * 10)]
+        good = good & (abs(slopes[0] - slopes[1]).max(-1) < 1e-3 * (1 + abs(slopes[0]).max(-1)))
+    return good
+
+
+def symmetriser(case: Case, like: np.ndarray, event: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Matrices of these sets must stay symmetric: differences are taken along symmetric directions."""
+    if event == 2 and like.shape[-1] == like.shape[-2] and not case.name.endswith("cholesky"):
+        return lambda X: (X + X.mT) / 2
+    if event == 2 and case.name.endswith("cholesky"):
+        return torch.tril
+    return lambda X: X
+
+
+# -- against differences ------------------------------------------------------------------------------------
+
+
+@every_case
+@every_method
+def test_gradcheck_of_points(case: Case, method: Any) -> None:
+    set, anchor = convert(case.set, "torch"), convert(case.anchor, "torch")
+    x = convert(smooth_points(case, 4), "torch")
+    arrays = [leaf.requires_grad_() for leaf in leaves(x)]
+
+    def g(*flat: torch.Tensor) -> Any:
+        return inset.project(set, rebuild(x, list(flat)), anchor, method=method, strict=False)
+
+    assert torch.autograd.gradcheck(g, arrays, atol=1e-6, rtol=1e-4)
+    assert torch.autograd.gradgradcheck(g, arrays, atol=1e-4, rtol=1e-3)
+
+
+@every_case
+@every_method
+def test_gradcheck_of_fields_and_anchors(case: Case, method: Any) -> None:
+    x, anchor = (convert(v, "torch") for v in (smooth_points(case, 2), case.anchor))
+    floats = [
+        convert(np.asarray(v), "torch")
+        for _, v, role in field_leaves(case.set)
+        if role == "array" and is_array(v) and np.isfinite(v).all()
+    ]
+    start = list(leaves(anchor))
+    tidy = [symmetriser(case, leaf, min(leaf.ndim, 2)) for leaf in [*floats, *start]]
+    if case.name in ("spectral-ball", "ellipsoid", "strings", "polytope", "second-order-cone", "equality", "intersection"):
+        tidy = [lambda X: X] * len(tidy)
+    if case.name.startswith("gaussian-kl"):
+        tidy = [t if leaf.shape[-2:] == (2, 2) else (lambda X: X) for t, leaf in zip(tidy, [*floats, *start], strict=True)]
+
+    def g(*flat: torch.Tensor) -> Any:
+        values = iter([clean(v) for clean, v in zip(tidy, flat, strict=True)])
+        fields = map_fields(
+            convert(case.set, "torch"),
+            lambda v, role: next(values) if role == "array" and is_array(v) and v.isfinite().all() else v,
+        )
+        x0 = rebuild(anchor, list(values))
+        return inset.project(_fresh(fields), x, x0, method=method, strict=False)
+
+    arrays = [leaf.clone().requires_grad_() for leaf in [*floats, *start]]
+    assert torch.autograd.gradcheck(g, arrays, atol=1e-6, rtol=1e-4)
+
+
+def _fresh(set: Any) -> Any:
+    """The set without what it keeps from constant fields (the pseudo-inverse of an equality)."""
+    if isinstance(set, inset.Equality):
+        return inset.Equality(set.A, set.b)
+    if isinstance(set, inset.Intersection):
+        return inset.Intersection(tuple(_fresh(part) for part in set.parts))
+    return set
+
+
+# -- against the paper ------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_gradient_is_the_papers(case: Case) -> None:
+    """J^T v = eta (v + (v.(g - x0) / h(x0)) grad h), grad h by autograd of h; where no equality or domain interferes."""
+    for set, anchor, k in blocks(case):
+        points = case.points(np.random.default_rng(2), 200)
+        points = points if k is None else points[k]
+        smooth = margins(set, anchor, points) > 1e-6
+        reach = np.broadcast_to(into_domain(set, onto(set, points), anchor)[1], smooth.shape)
+        keep = smooth & (set.h(points) > 0) & (reach == 1)
+        assert keep.any()
+        set, x0 = convert(set, "torch"), convert(anchor, "torch")
+        x = map_point(lambda leaf: convert(leaf[keep], "torch").requires_grad_(), points)
+        y, info = project_with_info(set, x, x0, method="paper", strict=False)
+        generator = torch.Generator().manual_seed(0)
+        v = [torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype) for leaf in leaves(y)]
+        got = torch.autograd.grad(leaves(y), leaves(x), v)
+        moved = onto(set, x)
+        slope = torch.autograd.grad(set.h(moved).sum(), leaves(moved), allow_unused=True)
+        slope = [torch.zeros_like(p) if s is None else s for s, p in zip(slope, leaves(moved), strict=True)]
+        count = int(keep.sum())
+        dot = sum(
+            (a * (b - c)).reshape(count, -1).sum(-1) for a, b, c in zip(v, leaves(y), leaves(onto(set, x0)), strict=True)
+        )
+        weight = (dot / set.h(onto(set, x0))).detach()
+        wide = [(..., *(None,) * (leaf.ndim - 1)) for leaf in v]
+        pulled = [
+            (info.eta[w] * (a + weight[w] * s)).detach() for w, a, s in zip(wide, v, slope, strict=True)
+        ]
+        if has_equalities(set):  # then through the linear map onto the affine hull
+            pulled = torch.autograd.grad(leaves(moved), leaves(x), pulled)
+        for a, b in zip(got, pulled, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@every_case
+@every_method
+@pytest.mark.parametrize("strict", (True, False))
+def test_jacobian_at_the_anchor(case: Case, method: Any, strict: bool) -> None:
+    """The identity, or the linear map onto the affine hull: a head that starts at the anchor trains."""
+    for set, anchor, _ in blocks(case):
+        set, x0 = convert(set, "torch"), convert(anchor, "torch")
+        flat = list(leaves(x0))
+
+        def g(*flat: torch.Tensor) -> Any:
+            return leaves(inset.project(set, rebuild(x0, list(flat)), x0, method=method, strict=strict))
+
+        def linear(*flat: torch.Tensor) -> Any:
+            return leaves(onto(set, rebuild(x0, list(flat)), None))
+
+        got = torch.autograd.functional.jacobian(g, tuple(flat))
+        expected = torch.autograd.functional.jacobian(linear, tuple(flat))
+        for rows, wanted in zip(got, expected, strict=True):
+            for a, b in zip(rows, wanted, strict=True):
+                torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+# -- where a gradient is hard to have -------------------------------------------------------------------------------
+
+
+def gradient(set: Any, x: Any, anchor: Any, method: str, strict: bool) -> tuple[Any, list[torch.Tensor]]:
+    x = map_point(lambda leaf: leaf.detach().clone().requires_grad_(), x)
+    y = inset.project(set, x, anchor, method=method, strict=strict)
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf.dtype) for leaf in leaves(y)]
+    return y, list(torch.autograd.grad(leaves(y), leaves(x), weights))
+
+
+def assert_alive(set: Any, y: Any, grads: list[torch.Tensor], batch: int) -> None:
+    """Finite, and not all zero, for each sample."""
+    assert all(torch.isfinite(leaf).all() for leaf in leaves(y))
+    assert all(torch.isfinite(grad).all() for grad in grads)
+    size = sum(grad.abs().reshape(batch, -1).sum(-1) for grad in grads)
+    assert (size > 0).all(), f"gradient is zero at samples {torch.nonzero(~(size > 0)).flatten().tolist()}"
+
+
+@every_case
+@every_method
+@pytest.mark.parametrize("strict", (True, False))
+def test_alive_at_kinks(case: Case, method: Any, strict: bool) -> None:
+    """At the anchor, at ties of coordinates, exactly on the boundary, and outside the domain."""
+    for base, anchor, _ in blocks(case):
+        set, x0 = convert(base, "torch"), convert(anchor, "torch")
+
+        def shifted(amount: float, x0: Any = x0) -> Any:
+            return map_point(lambda leaf: leaf + amount, x0)
+
+        edge = inset.project(set, shifted(5.0), x0, method="ray", strict=False)
+        diagonal = map_point(lambda leaf: leaf + 2 * torch.eye(*leaf.shape[-2:]) if leaf.ndim > 1 else leaf, x0)
+        rows = [x0, shifted(5.0), shifted(-5.0), edge, map_point(torch.zeros_like, x0), shifted(0.0), diagonal]
+        rows += [map_point(lambda leaf, s=s: s * torch.ones_like(leaf), x0) for s in (1.0, -1.0, 10.0, -10.0)]
+        for row in rows:
+            y, grads = gradient(set, map_point(lambda leaf: leaf.detach()[None], row), x0, method, strict)
+            assert_alive(set, y, grads, 1)
+
+
+@every_case
+@every_method
+@pytest.mark.parametrize(
+    "dtype, size", (("float32", 1e30), ("float32", None), ("float64", 1e300), ("float64", None))
+)
+def test_finite_for_huge_points(case: Case, method: Any, dtype: str, size: float | None) -> None:
+    """Up to the largest number of the dtype; the gradient is finite, and non-zero as far as it can be represented."""
+    size = float(torch.finfo(getattr(torch, dtype)).max) if size is None else size
+    for base, anchor, _ in blocks(case):
+        set, x0 = convert(base, "torch", dtype), convert(anchor, "torch", dtype)
+        rng = np.random.default_rng(4)
+
+        def throw(leaf: torch.Tensor, k: int) -> torch.Tensor:
+            direction = rng.uniform(-1, 1, size=(8, *leaf.shape[leaf.ndim - k :]))
+            direction[:2] = np.sign(direction[:2])
+            return convert(size * direction, "torch", dtype)
+
+        x = map_point(throw, x0, base.event_ndim)
+        y, grads = gradient(set, x, x0, method, True)
+        assert all(torch.isfinite(leaf).all() for leaf in leaves(y))
+        assert (set.h(y) <= 0).all()
+        assert all(torch.isfinite(grad).all() for grad in grads)
+        assert sum(float(grad.abs().double().sum()) for grad in grads) > 0
+
+
+@every_method
+@pytest.mark.parametrize("strict", (True, False))
+@pytest.mark.parametrize(
+    "name, x",
+    (
+        ("exponential-cone", [[-1.0, 1.0, -2.0], [1.0, -1.0, 1.0], [1.0, -1.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]),
+        ("power-cone", [[-1.0, 1.0, 0.5], [1.0, -1.0, 0.5], [-1.0, -1.0, 5.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]),
+        ("categorical-entropy", [[-1.0, 1.0, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0], [-3.0, -3.0, 5.0, 2.0], [0.5, 0.5, 0.0, 0.0]]),
+        ("sublevel-domain", [[-2.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [-50.0, 3.0, -2.0, 8.0]]),
+    ),
+)
+def test_alive_outside_the_domain(name: str, x: list[list[float]], method: Any, strict: bool) -> None:
+    case = next(case for case in CASES if case.name == name)
+    points = torch.tensor(x, dtype=torch.float64)
+    set, x0 = convert(case.set, "torch"), convert(case.anchor, "torch")
+    y, grads = gradient(set, points, x0, method, strict)
+    assert_alive(set, y, grads, len(x))
+
+
+@every_method
+@pytest.mark.parametrize("strict", (True, False))
+@pytest.mark.parametrize("case", [case for case in CASES if case.name.startswith("gaussian")], ids=repr)
+def test_alive_for_negative_variances(case: Case, method: Any, strict: bool) -> None:
+    set, (mean, covariance) = convert(case.set, "torch"), convert(case.anchor, "torch")
+    rows = torch.tensor([-1.0, 0.0, -1e-8, -1e6, 1e-12], dtype=torch.float64)
+    wide = (..., *(None,) * covariance.ndim)
+    x = (mean.expand(5, *mean.shape).clone(), rows[wide] * (covariance + 0.01))
+    y, grads = gradient(set, x, (mean, covariance), method, strict)
+    assert_alive(set, y, grads, 5)
+
+
+# -- torch against JAX --------------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_torch_equals_jax(case: Case) -> None:
+    x = case.points(np.random.default_rng(3), 6)
+    for method in METHODS:
+        for strict in (False, True):
+            _, got = gradient(*(convert(v, "torch") for v in (case.set, x, case.anchor)), method, strict)
+            set, x0 = convert(case.set, "jax"), convert(case.anchor, "jax")
+            generator = torch.Generator().manual_seed(1)
+
+            def weighted(point: Any) -> Any:
+                y = inset.project(set, point, x0, method=method, strict=strict)
+                weights = [torch.randn(leaf.shape, generator=generator, dtype=torch.float64) for leaf in leaves(y)]
+                return sum((w.numpy() * leaf).sum() for w, leaf in zip(weights, leaves(y), strict=True))
+
+            other = jax.grad(weighted)(convert(x, "jax"))
+            for a, b in zip(got, leaves(other), strict=True):
+                np.testing.assert_allclose(np.asarray(b), a.numpy(), rtol=1e-7, atol=1e-9)
