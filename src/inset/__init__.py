@@ -3,10 +3,12 @@
 Importing this package imports neither torch nor JAX; the layers are in `inset.torch` and `inset.jax`.
 """
 
+from ._anchor import interior_point
 from ._combine import Intersection, Product
+from ._diagnose import Diagnosis, diagnose
 from ._errors import AnchorError, PointShapeError
 from ._project import Info, project
-from ._set import ConvexSet, convex_set, static
+from ._set import ConvexSet, convex_set, index, static
 from .affine import Equality
 from .sets.ball import Ball
 from .sets.box import Box
@@ -25,3 +27,39 @@ from .sets.simplex import Simplex
 from .sets.spectral_ball import SpectralBall
 from .sets.strings import Strings
 from .sets.sublevel import Sublevel
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LMI",
+    "PSD",
+    "AnchorError",
+    "Ball",
+    "Box",
+    "CategoricalEntropy",
+    "ConvexSet",
+    "Diagnosis",
+    "Ellipsoid",
+    "Equality",
+    "ExponentialCone",
+    "GaussianEntropy",
+    "GaussianKL",
+    "Info",
+    "Intersection",
+    "PointShapeError",
+    "Polytope",
+    "PowerCone",
+    "Product",
+    "Quadratic",
+    "SecondOrderCone",
+    "Simplex",
+    "SpectralBall",
+    "Strings",
+    "Sublevel",
+    "convex_set",
+    "diagnose",
+    "index",
+    "interior_point",
+    "project",
+    "static",
+]

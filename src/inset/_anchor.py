@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from ._combine import Product, parts
 from ._errors import AnchorError, PointShapeError
 from ._fields import field_leaves, leaves, map_arrays, map_point, working
-from ._linalg import length
-from ._lp import Centre, Problem, chebyshev, compiled, host, is_affine
+from ._lp import Centre, chebyshev
 from ._namespace import (
-    Array, Point, exact_arithmetic, eye_like, is_array, is_floating, is_torch, like, namespace, stop_gradient,
-)  # fmt: skip
+    Array,
+    Point,
+    exact_arithmetic,
+    host,
+    is_array,
+    is_floating,
+    is_torch,
+    jitted,
+    like,
+    namespace,
+    stop_gradient,
+)
+from ._problem import Problem, is_affine
+from ._search import minimise
 from ._set import ConvexSet, offers
 from ._shapes import check_point, event_shape, largest, side_by_side
 from ._strict import Margin
@@ -55,8 +64,8 @@ def interior_point(set: ConvexSet, *, start: Point | None = None, steps: int | N
         start = map_point(lambda v: like(stop_gradient(v), reference), start)
     candidates = [map_point(lambda v: like(v, reference), p) for p in _known(set, start)]
     candidates = [p for p in candidates if _fits(set, p)]
-    with _quiet(reference), exact_arithmetic(reference):
-        certified = compiled(partial(_certified, set), reference)
+    with exact_arithmetic(reference):
+        certified = jitted(partial(_certified, set), reference)
         if len(parts(set)) == 1 and candidates and bool(certified(candidates[0]).all()):
             return candidates[0]
         candidates = [*([start] if start is not None else []), *candidates]
@@ -91,7 +100,7 @@ def _solve(problem: Problem, reference: Array, steps: int | None) -> Point:
 def _finish(problem: Problem, z: Array, reference: Array) -> tuple[Point, Array]:
     """The point in the dtype of the result, and per sample whether it is strictly inside."""
     x = map_point(lambda v: like(v, reference), onto(problem.set, problem.point(problem.enter(z))))
-    good = compiled(partial(_certified, problem.original), reference)(x)
+    good = jitted(partial(_certified, problem.original), reference)(x)
     return x, host(problem.flat(problem.xp.broadcast_to(good, problem.batch)))
 
 
@@ -125,96 +134,6 @@ def _worst(problem: Problem, bad: Array, value: Array) -> tuple[int, str]:
     worst = int(xp.argmax(value))
     head = f"{problem.name} has no strictly feasible point{problem.where(bad)}"
     return worst, f"{head}; the set{problem.where(value >= value[worst]) if problem.batch else ''}"
-
-
-def minimise(
-    oracle: Callable[[Array], tuple[Array, Array]], z: Array, h0: Array, steps: int
-) -> tuple[Array, Array]:
-    """A point of low h and its value, for each start z `(batch, n)`.
-
-    `oracle` gives a convex h `(batch,)` and its gradient; `h0` is h at the start, finite.
-
-    Shor's r-algorithm: walk along D = -B unit(B^T g) while h falls; then shrink B by 1/2 along the change of the
-    gradient g, seen through B. A trial where h is not finite is halved back. A sample is
-    done below -max(1, 2 |h(z)|), or once h is negative and gains less than 1 % in 20 + 2 n steps; while h >= 0 it
-    gets two fresh metrics before it gives up.
-    """
-    xp = namespace(z)
-    n = z.shape[-1]
-    eps = float(xp.finfo(z.dtype).eps)
-    state = _Walk(z, h0)
-    enough = -xp.maximum(2 * abs(state.best), xp.ones_like(state.best))
-    least = eps**0.6 * (1 + abs(state.best))
-    for _ in range(steps):
-        value, g = oracle(state.z)
-        good = xp.isfinite(value) & xp.all(xp.isfinite(g), axis=-1)
-        state.record(good, value, xp.where(state.best < 0, 0.01 * abs(state.best), least))
-        state.advance(good, value, xp.where(good[:, None], g, xp.zeros_like(g)), eps)
-        negative = state.best < 0
-        stuck = state.stopped | (state.idle > xp.where(negative, 20.0 + 2 * n + 0 * value, 50.0 + 5 * n + 0 * value))
-        done = (state.best <= enough) | (stuck & (negative | (state.restarts >= 2)))
-        if bool(xp.all(done)):
-            break
-        state.restart(stuck & ~done)
-    return state.best_z, state.best
-
-
-class _Walk:
-    """The samples of one run of the r-algorithm: where each is, its metric, and the best it has seen."""
-
-    def __init__(self, z: Array, value: Array):
-        xp = self.xp = namespace(z)
-        n, zero = z.shape[-1], xp.zeros_like(value)
-        self.z, self.last, self.best_z, self.best, self.mark = z, z, z, value, value
-        self.B = xp.broadcast_to(eye_like(n, z), (z.shape[0], n, n))
-        self.D, self.g = xp.zeros_like(z), xp.zeros_like(z)
-        self.step, self.walked, self.idle, self.restarts = zero, zero, zero, zero
-        self.fresh, self.stopped = zero == 0, zero > 0
-
-    def record(self, good: Array, value: Array, gain: Array) -> None:
-        where = self.xp.where
-        better = good & (value < self.best)
-        self.best, self.best_z = where(better, value, self.best), where(better[:, None], self.z, self.best_z)
-        gained = self.best < self.mark - gain
-        self.mark, self.idle = where(gained, self.best, self.mark), where(gained, 0 * self.idle, self.idle + 1)
-
-    def advance(self, good: Array, value: Array, g: Array, eps: float) -> None:
-        where, xp = self.xp.where, self.xp
-        turn = good & (self.fresh | (xp.sum(self.D * g, axis=-1) >= 0))
-        e = _unit(self._seen(g - self.g))
-        shrunk = self.B - (self.B @ e[..., None]) * e[:, None, :] / 2
-        self.B = where((turn & ~self.fresh)[:, None, None], shrunk, self.B)
-        self.D = where(turn[:, None], -(self.B @ _unit(self._seen(g))[..., None])[..., 0], self.D)
-        slope, size = length(g), length(self.z)
-        first = xp.maximum(abs(value), 1e-3 * where(slope > 0, slope, 1 + 0 * slope) * (1e-3 + size))
-        first = where(slope > 0, first / where(slope > 0, slope, 1 + 0 * slope), 1 + 0 * slope)
-        self.step = where(turn & self.fresh, first, where(turn & (self.walked <= 1), 0.9 * self.step, self.step))
-        self.walked = where(turn, 0 * self.walked, self.walked + 1)
-        self.step = where(good & ~turn & (self.walked % 2 == 0), 1.2 * self.step, self.step)
-        self.step = where(good, self.step, self.step / 2)
-        self.g, self.fresh = where(turn[:, None], g, self.g), self.fresh & ~turn
-        following = where(good[:, None], self.z + self.step[:, None] * self.D, (self.last + self.z) / 2)
-        self.last = where(good[:, None], self.z, self.last)
-        self.stopped = length(following - self.last) <= eps * size
-        self.z = following
-
-    def restart(self, where: Array) -> None:
-        xp = self.xp
-        self.z, self.last = (xp.where(where[:, None], self.best_z, v) for v in (self.z, self.last))
-        self.B = xp.where(where[:, None, None], eye_like(self.z.shape[-1], self.z), self.B)
-        self.fresh, self.idle = self.fresh | where, xp.where(where, 0 * self.idle, self.idle)
-        self.restarts = xp.where(where, self.restarts + 1, self.restarts)
-
-    def _seen(self, v: Array) -> Array:
-        """B^T v."""
-        return (v[:, None, :] @ self.B)[:, 0, :]
-
-
-def _unit(v: Array) -> Array:
-    """v / |v|, 0 for v = 0."""
-    xp = namespace(v)
-    size = length(v)[..., None]
-    return v / xp.where(size > 0, size, xp.ones_like(size))
 
 
 def _reference(set: ConvexSet, start: Point | None) -> Array:
@@ -262,7 +181,7 @@ def _origin(set: ConvexSet, reference: Array) -> Point:
         axes = [axis for s in specs for axis in (s.split() if s is not None else ["?"])]
         sizes |= {a: int(a) if a.isdigit() else getattr(part, a, None) for a in axes if a not in sizes}
         if all([isinstance(sizes[a], int) for a in axes]):
-            zeros = [like(namespace(reference).zeros([sizes[a] for a in s.split()]), reference) for s in specs]
+            zeros = [like(namespace(reference).zeros([sizes[a] for a in (s or "").split()]), reference) for s in specs]
             return tuple(zeros) if isinstance(spec, tuple) else zeros[0]
     raise AnchorError(SHAPELESS.format(set))
 
@@ -284,9 +203,3 @@ def _certified(set: ConvexSet, x: Point) -> Array:
     if margin.known:
         inside = inside & xp.all((margin.depth > margin.at_anchor) | xp.isinf(margin.depth), axis=-1)
     return inside
-
-
-def _quiet(x: Array) -> AbstractContextManager[object]:
-    """NumPy warns where h is NaN or infinite, which is expected here."""
-    xp = namespace(x)
-    return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()

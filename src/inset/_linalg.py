@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from ._namespace import Array, cholesky, eye_like, length, namespace, stop_gradient, take
 
-
 # Arguments of logarithms and powers are cut off here. One number for all dtypes, so that a point judged in float32
 # is judged alike in float64; each set says in which direction it errs.
 FLOOR = 1e-30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeGuard
 
 # An array of torch, JAX or NumPy. They share no base class, hence `Any`.
 Array = Any
@@ -32,7 +32,7 @@ def namespace(x: Array) -> Any:
     raise TypeError(f"expected a torch, JAX or NumPy array, received {type(x).__name__}")
 
 
-def is_array(x: object) -> bool:
+def is_array(x: object) -> TypeGuard[Any]:
     """Whether `x` is an array of one of the three frameworks."""
     for module, names in (("torch", ("Tensor",)), ("jax", ("Array",)), ("numpy", ("ndarray", "generic"))):
         loaded = sys.modules.get(module)
@@ -95,17 +95,15 @@ def is_traced(x: Array) -> bool:
 
 
 def exact_arithmetic(x: Array) -> AbstractContextManager[object]:
-    """A context in which a matrix product of `x` is computed in its own dtype: no autocast.
+    """A context for evaluating sets: no autocast in torch, no warnings of guarded branches in NumPy.
 
     TF32 and other reduced float32 products are a process-wide setting of torch, see `working_dtype`.
     """
-    if not is_torch(x):
-        return nullcontext()
-    torch = sys.modules["torch"]
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
-    return nullcontext()
+    if is_torch(x):
+        torch = sys.modules["torch"]
+        kind = x.device.type
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return nullcontext() if is_jax(x) else namespace(x).errstate(all="ignore")
 
 
 def reduced_products(x: Array) -> bool:
@@ -163,6 +161,29 @@ def cholesky(S: Array) -> Array:
         if S.ndim == 2:
             return xp.full_like(S, float("nan"))
         return xp.stack([cholesky(matrix) for matrix in S])
+
+
+def host(v: Array) -> Array:
+    """The same array, of NumPy if it is in the memory of the host."""
+    if is_torch(v):
+        v = v.detach()
+        return v.numpy() if v.device.type == "cpu" else v
+    import numpy as np
+
+    return np.asarray(v)
+
+
+def jitted(fn: Callable[..., Any], x: Array) -> Callable[..., Any]:
+    """`fn` under `jax.jit` if x is an array of JAX, whose eager derivatives are slow; else as it is."""
+    return sys.modules["jax"].jit(fn) if is_jax(x) else fn
+
+
+def widen(v: Array) -> Array:
+    """The same array in float64, where the framework and the device have it."""
+    xp = namespace(v)
+    if is_torch(v):
+        return v if v.device.type == "mps" else v.to(xp.float64)
+    return xp.astype(v, xp.asarray(0.0).dtype)
 
 
 def derivative(fn: Callable[[Array], Array], t: Array) -> tuple[Array, Array]:

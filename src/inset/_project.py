@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from . import _ray, _strict
-from ._namespace import Array, Point, exact_arithmetic, gather, namespace, stop_gradient
-from ._ray import active_row
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
+from ._namespace import Array, Point, exact_arithmetic, gather, namespace, stop_gradient
+from ._ray import active_row
 from ._set import ConvexSet
 from ._shapes import check_point, largest, side_by_side
 from .affine import has_equalities, onto
@@ -67,8 +67,7 @@ def _project(set: ConvexSet, x: Point, anchor: Point | None, method: Method, str
     if method not in METHODS:
         raise ValueError(f"project(method={method!r}): expected one of {', '.join(METHODS)}")
     check_point(set, x)
-    if anchor is None:
-        anchor = set.anchor(x)
+    anchor = set.anchor(x) if anchor is None else anchor
     check_point(set, anchor, "an anchor")
     if isinstance(set, Product):
         done = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ._namespace import Array, Point, derivative, gather, lerp, namespace, stop_gradient
 from ._combine import parts
 from ._fields import leaves, map_arrays, map_point
+from ._namespace import Array, Point, derivative, gather, lerp, namespace, stop_gradient
 from ._set import ConvexSet, offers
 from ._shapes import event_dims, largest
 

@@ -11,16 +11,21 @@ LEAST, MOST = 1e-30, 1e30  # decreasing_root looks for t in this range
 HALVINGS, SECANTS = 20, 7  # the first leave 1/7000 of t, or 1/5000 for an interval of 200; the second all digits
 
 
-def decreasing_root(f: Callable[[Array], Array], zero: Array, wanted: Array | None = None) -> Array:
+def decreasing_root(
+    f: Callable[[Array], Array],
+    zero: Array,
+    wanted: Array | None = None,
+    search: Callable[[Array], Array] | None = None,
+) -> Array:
     """The t > 0 with f(t) = 0 for a decreasing f, for each sample alone; 0 where not `wanted`, or else f(0) <= 0.
 
     `zero` is an array of zeros of the shape of t. Values alone find the root, by bisection on a log scale and a few
-    secants; then `attach` gives it derivatives.
+    secants; `search` has the values of f alone, where they are cheaper without derivatives.
     """
     xp = namespace(zero)
     wanted = stop_gradient(f(zero)) > 0 if wanted is None else wanted
-    t = _search(f, zero + LEAST, zero + MOST, lambda lo, hi: xp.sqrt(lo) * xp.sqrt(hi))
-    return xp.where(wanted, attach(f, xp.where(wanted, t, xp.ones_like(t)), wanted), zero)
+    t = _search(search or f, zero + LEAST, zero + MOST, lambda lo, hi: xp.sqrt(lo) * xp.sqrt(hi))
+    return xp.where(wanted, _attach(f, xp.where(wanted, t, xp.ones_like(t)), wanted), zero)
 
 
 def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
@@ -31,7 +36,7 @@ def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Arr
     """
     lo, hi = stop_gradient(lower), stop_gradient(upper)
     t = _search(f, lo, hi, lambda lo, hi: lo + (hi - lo) / 2)
-    return namespace(lower).where(hi > lo, attach(f, t, hi > lo), upper)
+    return namespace(lower).where(hi > lo, _attach(f, t, hi > lo), upper)
 
 
 def _search(f: Callable[[Array], Array], lo: Array, hi: Array, mean: Callable[[Array, Array], Array]) -> Array:
@@ -55,7 +60,7 @@ def _search(f: Callable[[Array], Array], lo: Array, hi: Array, mean: Callable[[A
     return best
 
 
-def attach(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
+def _attach(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
     """The value of `root` with the first and second derivatives of the t that solves f(t) = 0.
 
     Two Newton steps, less their values. The slope may stay constant: the error of the first step is of second order

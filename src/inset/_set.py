@@ -73,8 +73,8 @@ class ConvexSet(HasFields):
         """The largest t <= 1 with anchor + t (x - anchor) in the closed domain of the constraints."""
         raise NotImplementedError
 
-    def equalities(self, x: Point) -> tuple[Array, Array]:
-        """`(A, b)` such that every point of the set satisfies A x = b."""
+    def equalities(self, x: Point) -> tuple[Array, Array, Array]:
+        """`(A, b, A^+)` such that every point of the set satisfies A x = b."""
         raise NotImplementedError
 
     def onto(self, x: Point) -> Point:
@@ -115,7 +115,7 @@ class ConvexSet(HasFields):
 _T = TypeVar("_T", bound=type)
 
 
-def static(default: Any = dataclasses.MISSING) -> Any:
+def static(*, default: Any = dataclasses.MISSING) -> Any:
     """A field that is part of the type of the set (p, a flag), not an array: never traced."""
     return dataclasses.field(default=default, metadata={"role": "static"})
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._fields import leaves, map_point
 from ._namespace import Array, Point, namespace
 from ._ray import between
-from ._fields import leaves, map_point
 from ._set import ConvexSet, offers
 from ._shapes import largest, side_by_side
 

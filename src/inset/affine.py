@@ -106,7 +106,7 @@ def _onto_subspace(equal: list[ConvexSet], x: Array, eps: float | None) -> Array
     if len(equal) == 1 and offers(equal[0], "onto"):
         system, moved = equal[0].equalities(x), equal[0].onto(x)
     else:
-        system = _stack([part.equalities(x) for part in equal], x)
+        system = stacked([part.equalities(x) for part in equal], x)
         A, b, inverse = system
         moved = x - apply(inverse, apply(A, x) - b)
         moved = moved - apply(inverse, apply(A, moved) - b)  # once more: the residual of the first is not rounding
@@ -137,7 +137,8 @@ def _residual_small(system: tuple[Array, ...], x: Array, eps: float, factor: flo
     return xp.all(residual <= allowed, axis=-1)
 
 
-def _stack(systems: list[tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+def stacked(systems: list[tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+    """Several systems `(A, b, A^+)` as one."""
     if len(systems) == 1:
         return systems[0]
     xp = namespace(x)
@@ -149,4 +150,3 @@ def _stack(systems: list[tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
 def _varies(A: Array) -> bool:
     """Whether A is traced or has gradients, so that nothing may be kept from its present value."""
     return is_traced(A) or bool(getattr(A, "requires_grad", False))
-

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ._anchor import interior_point
+from ._check import check_anchor
 from ._combine import Intersection
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
@@ -15,7 +16,6 @@ from ._namespace import Point, is_array, is_torch
 from ._project import METHODS, Info, Method, project, project_with_info
 from ._set import ConvexSet
 from ._shapes import event_dims
-from ._check import check_anchor
 
 __all__ = ["Info", "Projection", "project"]
 

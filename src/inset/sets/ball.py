@@ -6,7 +6,7 @@ import math
 
 from .._errors import AnchorError
 from .._linalg import ball_gauge, norm, sign
-from .._namespace import Array, length, is_array, namespace, stop_gradient
+from .._namespace import Array, is_array, length, namespace, stop_gradient
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -24,7 +24,7 @@ class Ball(ConvexSet):
 
     center: Array
     radius: Array | float
-    p: float = static(2)
+    p: float = static(default=2)
 
     event_ndim = 1
     shapes = {"center": "n", "radius": "", "x": "n"}

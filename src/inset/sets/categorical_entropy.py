@@ -69,4 +69,3 @@ def _x_log_x(x: Array) -> Array:
     """x log x, continued linearly below 1e-30."""
     xp = namespace(x)
     return x * xp.log(xp.where(x < FLOOR, FLOOR + 0 * x, x))
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import apply, ball_gauge, eigh, norm
-from .._namespace import Array, length, is_traced, namespace
+from .._namespace import Array, is_traced, length, namespace
 from .._root import decreasing_root
 from .._set import ConvexSet, convex_set
 

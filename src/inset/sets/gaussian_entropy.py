@@ -7,7 +7,7 @@ import math
 from .. import _gaussian as gaussian
 from .._linalg import FLOOR, eigh, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum
 from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
-from .._root import attach, decreasing_root, lifted, lifted_matrix
+from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
 from .._values import require
@@ -32,9 +32,9 @@ class GaussianEntropy(ConvexSet):
 
     d: int = static()
     kappa: Array | float
-    average: bool = static(False)
-    diagonal: bool = static(True)
-    parameterization: gaussian.Parameterization = static("covariance")
+    average: bool = static(default=False)
+    diagonal: bool = static(default=True)
+    parameterization: gaussian.Parameterization = static(default="covariance")
 
     def __post_init__(self) -> None:
         gaussian.check_layout("GaussianEntropy", self.parameterization, self.diagonal)
@@ -146,8 +146,14 @@ class GaussianEntropy(ConvexSet):
             diagonal = _lift(gaussian.diagonal_of(covariance), rho, outside)
             return means, xp.where(eye_like(self.d, covariance) > 0, diagonal[..., None], covariance)
         C = covariance / rho[..., None, None]
-        t = _lift_root(eigh(stop_gradient(C))[0], outside)
-        t = attach(lambda t: -spectral_sum(lifted_matrix(C, t), _log, _slope, _bend), t, outside)
+        values = eigh(stop_gradient(C))[0]
+        t = decreasing_root(
+            lambda t: -spectral_sum(lifted_matrix(C, t), _log, _slope, _bend),
+            xp.zeros_like(rho + values[..., 0]),
+            outside,
+            search=lambda t: -_log_product(values, t),
+        )
+        t = xp.where(outside, t, xp.ones_like(t))
         return means, xp.where(outside[..., None, None], rho[..., None, None] * lifted_matrix(C, t), covariance)
 
     def check(self) -> None:
@@ -174,20 +180,16 @@ def _share(scales: Array, moved: Array) -> Array:
 
 def _lift(scales: Array, rho: Array, wanted: Array) -> Array:
     """The nearest scales of geometric mean rho where wanted, else the scales themselves."""
+    xp = namespace(scales)
     c = scales / rho[..., None]
-    t = _lift_root(c, wanted)
-    return namespace(c).where(wanted[..., None], rho[..., None] * lifted(c, t[..., None]), scales)
+    t = decreasing_root(lambda t: -_log_product(c, t), xp.zeros_like(c[..., 0]), wanted)
+    t = xp.where(wanted, t, xp.ones_like(t))
+    return xp.where(wanted[..., None], rho[..., None] * lifted(c, t[..., None]), scales)
 
 
-def _lift_root(c: Array, wanted: Array) -> Array:
-    """The t > 0 with sum_i log lifted(c_i, t) = 0 where wanted, else 1."""
-    xp = namespace(c)
-
-    def excess(t: Array) -> Array:
-        return -xp.sum(_log(lifted(c, t[..., None])), axis=-1)
-
-    t = decreasing_root(excess, 0 * stop_gradient(xp.sum(c, axis=-1)), wanted)
-    return xp.where(wanted, t, xp.ones_like(t))
+def _log_product(c: Array, t: Array) -> Array:
+    """sum_i log v_i for v_i - c_i = t / v_i."""
+    return namespace(c).sum(_log(lifted(c, t[..., None])), axis=-1)
 
 
 def _raised(v: Array) -> Array:

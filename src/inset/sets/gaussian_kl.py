@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
+from .._fields import map_arrays
 from .._linalg import apply, eigh, spectral_sum, symmetric
-from .._namespace import Array, cholesky, length, eye_like, is_array, is_traced, namespace
+from .._namespace import Array, cholesky, eye_like, is_array, is_traced, length, namespace, stop_gradient
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._values import require
@@ -40,9 +41,9 @@ class GaussianKL(ConvexSet):
     mean: Array
     covariance: Array
     epsilon: Array | float
-    average: bool = static(True)
-    diagonal: bool = static(True)
-    parameterization: gaussian.Parameterization = static("covariance")
+    average: bool = static(default=True)
+    diagonal: bool = static(default=True)
+    parameterization: gaussian.Parameterization = static(default="covariance")
 
     def __post_init__(self) -> None:
         gaussian.check_layout("GaussianKL", self.parameterization, self.diagonal)
@@ -105,10 +106,13 @@ class GaussianKL(ConvexSet):
         h = self.constraints((means, covariance))[..., 0]
         outside = h > 0
 
-        def excess(t: Array) -> Array:
-            return self.constraints(self._relaxed(means, covariance, t))[..., 0]
-
-        t = decreasing_root(excess, xp.zeros_like(h), outside)
+        still, fixed = map_arrays(self, stop_gradient), (stop_gradient(means), stop_gradient(covariance))
+        t = decreasing_root(
+            lambda t: self.constraints(self._relaxed(means, covariance, t))[..., 0],
+            xp.zeros_like(h),
+            outside,
+            search=lambda t: still.constraints(still._relaxed(*fixed, t))[..., 0],
+        )
         m, S = self._relaxed(means, covariance, xp.where(outside, t, xp.ones_like(t)))
         wide, tall = (outside[(..., *(None,) * k)] for k in self.event_ndim)
         return xp.where(wide, m, means), xp.where(tall, S, covariance)
@@ -210,7 +214,9 @@ class GaussianKL(ConvexSet):
         E = abs(self._relative(covariance))
         if self.parameterization == "log_std":
             growth = xp.exp(2 * xp.where(E < 3, E, 3 + 0 * E))
-            return (d + 8) * xp.sum(growth * E + xp.abs(covariance) + abs(self.covariance), axis=-1), xp.sum(growth * E * size, axis=-1)
+            return (d + 8) * xp.sum(growth * E + xp.abs(covariance) + abs(self.covariance), axis=-1), xp.sum(
+                growth * E * size, axis=-1
+            )
         if self.diagonal:
             scale = self.covariance
             ratio = abs(covariance) / scale
@@ -262,7 +268,7 @@ class GaussianKL(ConvexSet):
 
     def _inverse_size(self) -> Array:
         smallest = self._eigenvalues()[..., 0]
-        return 1 / smallest if self.parameterization == "covariance" else smallest ** -0.5
+        return 1 / smallest if self.parameterization == "covariance" else smallest**-0.5
 
     def _condition(self) -> Array:
         values = self._eigenvalues()

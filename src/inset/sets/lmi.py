@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import frobenius, semidefinite_gauge, smallest_eigenvalue
-from .._namespace import Array, length, is_traced, namespace
+from .._namespace import Array, is_traced, length, namespace
 from .._set import ConvexSet, convex_set
 
 

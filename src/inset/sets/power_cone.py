@@ -103,4 +103,3 @@ class PowerCone(ConvexSet):
         power = xp.exp(alpha * xp.log(xp.where(low, FLOOR + 0 * a, a)))
         positive = xp.where(a > 0, a, 0 * a)
         return xp.where(low, power * xp.where(low, positive, 0 * a) / FLOOR, power)
-

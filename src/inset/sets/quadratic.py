@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import apply, eigh, root, squared_norm
-from .._namespace import Array, length, is_traced, namespace, stop_gradient
+from .._namespace import Array, is_traced, length, namespace, stop_gradient
 from .._root import decreasing_root
 from .._set import ConvexSet, convex_set
 
@@ -67,7 +67,7 @@ class Quadratic(ConvexSet):
         return (u * evaluation + 2 * stretch * xp.sum(slope * size, axis=-1))[..., None]
 
     def anchor(self, x: Array | None = None) -> Array:
-        """The minimiser -P^+ q; where f is not negative there but falls for ever along P's null space, f = -1 on that line."""
+        """The minimiser -P^+ q; where f is not negative there but falls for ever, the point with f = -1 on that line."""
         xp = namespace(self.P)
         lowest = -apply(xp.linalg.pinv(self.P), self.q)
         gradient = apply(self.P, lowest) + self.q  # 0 but for rounding, unless f is unbounded below
@@ -101,7 +101,9 @@ class Quadratic(ConvexSet):
         size = float(xp.max(abs(self.P)))
         skew = float(xp.max(abs(self.P - xp.matrix_transpose(self.P))))
         if skew > 1e-6 * size:
-            raise ValueError(f"Quadratic(P=...) must be symmetric; received |P - P^T| up to {skew:.6g}, pass (P + P^T) / 2")
+            raise ValueError(
+                f"Quadratic(P=...) must be symmetric; received |P - P^T| up to {skew:.6g}, pass (P + P^T) / 2"
+            )
         lowest = float(xp.min(eigh(self.P)[0]))
         if lowest < -self.P.shape[-1] * float(xp.finfo(self.P.dtype).eps) * size:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._linalg import frobenius, semidefinite_gauge, smallest_eigenvalue, root
+from .._linalg import frobenius, root, semidefinite_gauge, smallest_eigenvalue
 from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
 from .._set import ConvexSet, convex_set
 from .._values import require
@@ -67,7 +67,6 @@ class SpectralBall(ConvexSet):
 def _bordered(X: Array) -> Array:
     """[[0, X], [X^T, 0]]."""
     xp = namespace(X)
-    p, q = X.shape[-2:]
     Xt = xp.matrix_transpose(X)
     top = xp.concat([xp.zeros_like(X @ Xt), X], axis=-1)
     bottom = xp.concat([Xt, xp.zeros_like(Xt @ X)], axis=-1)

@@ -61,4 +61,3 @@ class Strings(ConvexSet):
         """p_i - p_j for each link, `(*batch, m, d)`."""
         xp = namespace(x)
         return xp.take(x, self.links[..., 0], axis=-2) - xp.take(x, self.links[..., 1], axis=-2)
-

@@ -32,8 +32,8 @@ class Sublevel(ConvexSet):
 
     fn: Callable[..., Any]
     parameters: tuple[Any, ...] = ()
-    event_ndim: int | tuple[int, ...] = static(1)
-    finite: bool = static(False)
+    event_ndim: int | tuple[int, ...] = static(default=1)
+    finite: bool = static(default=False)
 
     def constraints(self, x: Point) -> Array:
         value = self.fn(x, *self.parameters)
