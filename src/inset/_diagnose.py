@@ -139,7 +139,7 @@ def _random_points(set: ConvexSet, anchor: Point, x: Point | None, seed: int) ->
 
     def throw(leaf: Array, other: Array | None) -> Array:
         noise = rng.normal(size=(SEGMENTS, *leaf.shape))
-        scale = reach.reshape(SEGMENTS, *(1,) * leaf.ndim)
+        scale = np.reshape(reach, (SEGMENTS, *(1,) * leaf.ndim))
         far = depth + float(abs(leaf).max()) if other is None else _typical(other, leaf)
         return leaf + like(scale * noise * (far + 1e-3), leaf)
 

@@ -141,6 +141,8 @@ def length(v: Array) -> Array:
     xp = namespace(v)
     if is_torch(v) and v.device.type != "mps":
         torch = sys.modules["torch"]
+        if v.dtype == torch.float64:
+            return torch.linalg.vector_norm(v, dim=-1)
         return torch.linalg.vector_norm(v, dim=-1, dtype=torch.float64).to(v.dtype)
     size = xp.max(abs(v), axis=-1, keepdims=True)
     size = xp.where(size > 0, size, xp.ones_like(size))

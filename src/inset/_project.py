@@ -63,7 +63,7 @@ def project_with_info(
     return _project(set, x, anchor, method, strict, True)
 
 
-def _project(set: ConvexSet, x: Point, anchor: Point | None, method: Method, strict: bool, informed: bool) -> Any:
+def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool, informed: bool) -> Any:
     if method not in METHODS:
         raise ValueError(f"project(method={method!r}): expected one of {', '.join(METHODS)}")
     check_point(set, x)

@@ -8,7 +8,7 @@ y = x0 + eta (x - x0) and rounding it displaces its coordinates by at most
 `ConvexSet.rounding(y, size, u)` bounds what that and the evaluation of constraint i, in any order, can add to it. With
 the error of the values from which eta was computed, a computed h_i(y) exceeds 0 by at most
 
-    E_i(y) = rounding_i(y, size, 2u) + rounding_i(x0, 0, 4u).
+    E_i(y) = rounding_i(y, size(y), 2u) + rounding_i(x0, size(x0), 4u),    E_i(x0) <= 2 rounding_i(x0, size(x0), 4u).
 
 Shrinking eta by the factor 1 - delta lowers h_i by delta |h_i(x0)| at least (convexity), while E_i goes from E_i(y)
 towards E_i(x0); so
@@ -67,8 +67,8 @@ class Margin:
         self.unknown = tuple([part for part in parts if not offers(part, "rounding")])
         if self.known:
             self.depth = -side_by_side([v for p, v in zip(parts, values0, strict=True) if offers(p, "rounding")])
-            self.fixed = self._bounds(anchor, map_point(lambda leaf: 0.0 * leaf, anchor), 4)
-            self.at_anchor = self.fixed + self._bounds(anchor, self._displacement(anchor), 2)
+            self.fixed = self._bounds(anchor, self._displacement(anchor), 4)
+            self.at_anchor = 2 * self.fixed
 
     def anchor_is_certified(self) -> Array:
         """Whether the anchor is inside by more than rounding, `(*batch,)`."""

@@ -43,13 +43,8 @@ class PSD(ConvexSet):
         """(floor + 1) I."""
         import numpy as np
 
-        eye = (
-            eye_like(self.n, x)
-            if x is not None
-            else eye_like(self.n, self.floor)
-            if is_array(self.floor)
-            else np.eye(self.n)
-        )
+        like_x = x if x is not None else self.floor
+        eye = eye_like(self.n, like_x) if is_array(like_x) else np.eye(self.n)
         floor = like(self.floor, eye) if is_array(self.floor) and x is not None else self.floor
         return ((floor + 1)[..., None, None] if is_array(floor) else floor + 1) * eye
 

@@ -67,7 +67,7 @@ class Quadratic(ConvexSet):
         return (u * evaluation + 2 * stretch * xp.sum(slope * size, axis=-1))[..., None]
 
     def anchor(self, x: Array | None = None) -> Array:
-        """The minimiser -P^+ q; where f is not negative there but falls for ever, the point with f = -1 on that line."""
+        """The minimiser -P^+ q; where f is not negative there but falls for ever, the point with f = -1."""
         xp = namespace(self.P)
         lowest = -apply(xp.linalg.pinv(self.P), self.q)
         gradient = apply(self.P, lowest) + self.q  # 0 but for rounding, unless f is unbounded below
