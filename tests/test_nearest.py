@@ -51,18 +51,14 @@ def points(case: Case, count: int, seed: int = 0) -> Any:
     x = case.points(np.random.default_rng(seed), count)
     blocks = getattr(case.set, "blocks", None)
     if blocks is not None:
-        return tuple(
-            b.onto(p) if offers(b, "onto") and isinstance(b, inset.PSD) else p for b, p in zip(blocks, x, strict=True)
-        )
+        return tuple(b.onto(p) if isinstance(b, inset.PSD) else p for b, p in zip(blocks, x, strict=True))
     return case.set.onto(x) if offers(case.set, "onto") and not isinstance(case.set, inset.Simplex) else x
 
 
-def inner(case: Case, a: Any, b: Any) -> np.ndarray:
+def inner(a: Any, b: Any) -> Any:
     """The sum of products over all entries of two points, per sample."""
     count = leaves(a)[0].shape[0]
-    return sum(
-        (np.asarray(u) * np.asarray(v)).reshape(count, -1).sum(-1) for u, v in zip(leaves(a), leaves(b), strict=True)
-    )
+    return sum([(u * v).reshape(count, -1).sum(-1) for u, v in zip(leaves(a), leaves(b), strict=True)])
 
 
 def minus(a: Any, b: Any) -> Any:
@@ -123,17 +119,19 @@ PROGRAMS: dict[str, Any] = {
     "Equality": lambda s, x: [s.A @ x == s.b],
     "GaussianEntropy": lambda s, x: entropy(s, x[1]),
     "GaussianKL": lambda s, x: divergence(s, *x),
-    "Product": lambda s, x: [
-        c for block, p in zip(s.blocks, x, strict=True) for c in PROGRAMS[type(block).__name__](block, p)
-    ],
+    "Product": lambda s, x: [c for block, p in zip(s.blocks, x, strict=True) for c in program(block, p)],
 }
+
+
+def program(s: Any, x: Any) -> list[Any]:
+    return PROGRAMS[type(s).__name__](s, x)
 
 
 def solve(s: Any, target: Any) -> Any:
     """argmin |y - target| over the set, by Clarabel."""
     y = map_point(lambda v: cp.Variable(v.shape), target)
     objective = cp.sum([cp.sum_squares(u - v) for u, v in zip(leaves(y), leaves(target), strict=True)])
-    problem = cp.Problem(cp.Minimize(objective), PROGRAMS[type(s).__name__](s, y))
+    problem = cp.Problem(cp.Minimize(objective), program(s, y))
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return map_point(lambda v: v.value[None], y)
 
@@ -160,7 +158,7 @@ def test_no_point_of_the_set_is_nearer(case: Case) -> None:
     z = inset.project(case.set, others, case.anchor, method="ray")
     y = case.set.nearest(x)
     for other in (z, case.set.nearest(others)):
-        slack = inner(case, minus(x, y), minus(other, y))
+        slack = inner(minus(x, y), minus(other, y))
         reach = 1 + size(x) + size(other)
         assert (slack <= 1e-11 * reach**2).all()
 
@@ -203,8 +201,8 @@ def test_nonexpansive(case: Case) -> None:
     for t in (1e-6, 0.1, 1.0):
         other = map_point(lambda a, b, t=t: a + t * (b - a), x, step)
         moved, result = minus(other, x), minus(case.set.nearest(other), case.set.nearest(x))
-        limit = np.sqrt(inner(case, moved, moved)) * (1 + 1e-9) + 1e-11 * (1 + size(x))
-        assert (np.sqrt(inner(case, result, result)) <= limit).all()
+        limit = np.sqrt(inner(moved, moved)) * (1 + 1e-9) + 1e-11 * (1 + size(x))
+        assert (np.sqrt(inner(result, result)) <= limit).all()
 
 
 # -- frameworks and fields -----------------------------------------------------------------

@@ -188,18 +188,13 @@ def widen(v: Array) -> Array:
     return xp.astype(v, xp.asarray(0.0).dtype)
 
 
-def derivative(fn: Callable[[Array], Array], t: Array) -> tuple[Array, Array]:
-    """`fn(t)` and its derivative along ones: exact when `fn` works on each entry of the batch alone.
-
-    The derivative is itself differentiable, with respect to `t` and to what `fn` closes over.
-    """
-    if is_torch(t):
-        torch = sys.modules["torch"]
-        return torch.func.jvp(fn, (t,), (torch.ones_like(t),))
-    if is_jax(t):
-        jax = sys.modules["jax"]
-        return jax.jvp(fn, (t,), (jax.numpy.ones_like(t),))
-    return fn(t), namespace(t).ones_like(t)  # NumPy: values only, nobody differentiates
+def repeat(steps: int, body: Callable[..., tuple[Array, ...]], state: tuple[Array, ...]) -> tuple[Array, ...]:
+    """`state = body(*state)` so many times; one loop instead of many copies of the body where JAX traces."""
+    if is_jax(state[0]) and is_traced(state[0]):
+        return sys.modules["jax"].lax.fori_loop(0, steps, lambda _, state: body(*state), state)
+    for _ in range(steps):
+        state = body(*state)
+    return state
 
 
 def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:

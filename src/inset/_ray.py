@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ._combine import parts
 from ._fields import leaves, map_arrays, map_point
-from ._namespace import Array, Point, derivative, gather, lerp, namespace, stop_gradient
+from ._namespace import Array, Point, gather, lerp, namespace, repeat, stop_gradient
+from ._root import attached
 from ._set import ConvexSet, offers
 from ._shapes import event_dims, largest
 
@@ -80,13 +81,8 @@ def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Arra
     def h(t: Array) -> Array:
         return largest(frozen.constraints(along(frozen, x0, t, d)))
 
-    outside = ~(h1 <= 0)
-    one = xp.ones_like(h1 + h0)
-    lo, h_lo, hi, h_hi = 0 * one, h0 * one, one, xp.where(outside, h1, one)
-    before, h_before = -one, h_lo - 1  # a second inner point for the secant; any line from below will do
-    for _ in range(STEPS):
-        width = hi - lo
-        chord = lo + width * (h_lo / (h_lo - h_hi))
+    def tighten(lo: Array, h_lo: Array, hi: Array, h_hi: Array, before: Array, h_before: Array) -> tuple[Array, ...]:
+        chord = lo + (hi - lo) * (h_lo / (h_lo - h_hi))
         chord = xp.where((chord > lo) & (chord < hi), chord, lo)
         value = h(chord)
         inner = value <= 0
@@ -96,34 +92,22 @@ def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Arra
         hi, h_hi = xp.where(inner, hi, chord), xp.where(inner, h_hi, value)
 
         rise = h_lo - h_before
-        secant = lo - h_lo * (lo - before) / xp.where(rise > 0, rise, one)
+        secant = lo - h_lo * (lo - before) / xp.where(rise > 0, rise, 1.0)
         middle = xp.where(hi > 4 * lo, xp.sqrt(xp.where(lo > 0, lo, hi / 1024) * hi), (lo + hi) / 2)
         guess = xp.where((before >= 0) & (rise > 0) & (secant > lo) & (secant < middle), secant, middle)
         value = h(guess)
         inner = value <= 0
         before, h_before = xp.where(inner, lo, before), xp.where(inner, h_lo, h_before)
         lo, h_lo = xp.where(inner, guess, lo), xp.where(inner, value, h_lo)
-        hi, h_hi = xp.where(inner, hi, guess), xp.where(inner, h_hi, value)
-    eta = xp.where(outside, lo, one)
-    return attach(part, anchor, direction, eta, outside)
+        return lo, h_lo, xp.where(inner, hi, guess), xp.where(inner, h_hi, value), before, h_before
 
-
-def attach(part: ConvexSet, anchor: Point, direction: Point, eta: Array, outside: Array) -> Array:
-    """`eta` with the derivatives of the root of h(anchor + eta direction), first and second.
-
-    Two Newton steps from a root leave it where it is and carry its derivatives; with a single one the
-    second derivatives are wrong, because its slope does not see how the root moves.
-    """
-    xp = namespace(eta)
-    eta = stop_gradient(eta)
-    point = along(part, anchor, eta, direction)
-    i = xp.argmax(stop_gradient(part.constraints(point)), axis=-1)
-    root = eta
-    for _ in range(2):
-        value, slope = derivative(lambda t: active_row(part, along(part, anchor, t, direction), i), root)
-        usable = outside & (slope > 0)
-        root = root - xp.where(usable, value, xp.zeros_like(value)) / xp.where(usable, slope, xp.ones_like(slope))
-    return eta + (root - stop_gradient(root))
+    outside = ~(h1 <= 0)
+    one = xp.ones_like(h1 + h0)
+    # the second inner point, for the secant, comes with the first step
+    start = (0 * one, h0 * one, one, xp.where(outside, h1, 1.0) * one, -one, h0 * one - 1)
+    eta = xp.where(outside, repeat(STEPS, tighten, start)[0], 1.0)
+    i = xp.argmax(frozen.constraints(along(frozen, x0, eta, d)), axis=-1)
+    return attached(lambda t: active_row(part, along(part, anchor, t, direction), i), eta, outside)
 
 
 def active_row(part: ConvexSet, x: Point, i: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ._linalg import eigh, symmetric
-from ._namespace import Array, derivative, eye_like, namespace, stop_gradient
+from ._namespace import Array, eye_like, namespace, repeat, stop_gradient
 
 LEAST, MOST = 1e-30, 1e30  # decreasing_root looks for t in this range
 HALVINGS, SECANTS = 20, 7  # the first leave 1/7000 of t, or 1/5000 for an interval of 200; the second all digits
@@ -25,7 +25,7 @@ def decreasing_root(
     xp = namespace(zero)
     wanted = stop_gradient(f(zero)) > 0 if wanted is None else wanted
     t = _search(search or f, zero + LEAST, zero + MOST, lambda lo, hi: xp.sqrt(lo) * xp.sqrt(hi))
-    return xp.where(wanted, _attach(f, xp.where(wanted, t, xp.ones_like(t)), wanted), zero)
+    return xp.where(wanted, attached(f, xp.where(wanted, t, xp.ones_like(t)), wanted), zero)
 
 
 def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Array:
@@ -36,42 +36,47 @@ def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Arr
     """
     lo, hi = stop_gradient(lower), stop_gradient(upper)
     t = _search(f, lo, hi, lambda lo, hi: lo + (hi - lo) / 2)
-    return namespace(lower).where(hi > lo, _attach(f, t, hi > lo), upper)
+    return namespace(lower).where(hi > lo, attached(f, t, hi > lo), upper)
 
 
 def _search(f: Callable[[Array], Array], lo: Array, hi: Array, mean: Callable[[Array, Array], Array]) -> Array:
     """The t in [lo, hi] at which f falls through 0; a static number of steps, and no derivatives."""
     xp = namespace(lo)
-    for _ in range(HALVINGS):
+
+    def halve(lo: Array, hi: Array) -> tuple[Array, Array]:
         middle = mean(lo, hi)
         above = stop_gradient(f(middle)) > 0
-        lo, hi = xp.where(above, middle, lo), xp.where(above, hi, middle)
-    last, height, t = lo, stop_gradient(f(lo)), hi
-    best, lowest = lo, abs(height)
-    for _ in range(SECANTS):
+        return xp.where(above, middle, lo), xp.where(above, hi, middle)
+
+    def secant(last: Array, height: Array, t: Array, best: Array, lowest: Array) -> tuple[Array, ...]:
         value = stop_gradient(f(t))
         # once there, the next secant is drawn through two rounding errors and may lead anywhere: keep the best
         better = abs(value) <= lowest
-        best, lowest = xp.where(better, t, best), xp.where(better, abs(value), lowest)
         flat = value == height
-        step = value * ((t - last) / xp.where(flat, xp.ones_like(value), value - height))
-        last, height, t = t, value, xp.where(flat, t, t - step)
-        t = xp.where(t < lo, lo, xp.where(t > hi, hi, t))
-    return best
+        following = t - value * ((t - last) / xp.where(flat, 1.0, value - height))
+        following = xp.where(flat, t, xp.where(following < lo, lo, xp.where(following > hi, hi, following)))
+        return t, value, following, xp.where(better, t, best), xp.where(better, abs(value), lowest)
+
+    lo, hi = repeat(HALVINGS, halve, (lo, hi))
+    height = stop_gradient(f(lo))
+    return repeat(SECANTS, secant, (lo, height, hi, lo, abs(height)))[3]
 
 
-def _attach(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
-    """The value of `root` with the first and second derivatives of the t that solves f(t) = 0.
+def attached(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
+    """The value of `root` with the first and second derivatives of the t that solves f(t) = 0, where `wanted`.
 
-    Two Newton steps, less their values. The slope may stay constant: the error of the first step is of second order
-    in a change of what f closes over, and the second step multiplies it by the change of the slope.
+    Newton steps less their values. Their slope is a constant, a central difference: each step multiplies its error,
+    and that of ignoring how it moves, by itself once more, so that three leave nothing of either.
     """
     xp = namespace(root)
-    slope = stop_gradient(derivative(f, root)[1])
-    usable = wanted & (slope < 0)
-    slope = xp.where(usable, slope, xp.ones_like(slope))
+    root = stop_gradient(root)
+    step = float(xp.finfo(root.dtype).eps) ** (1 / 3) * abs(root)
+    ahead, here, behind = (stop_gradient(f(root + k * step)) for k in (1, 0, -1))
+    slope = xp.where(xp.isfinite(ahead), (ahead - behind) / 2, here - behind) / xp.where(step > 0, step, 1.0)
+    usable = wanted & xp.isfinite(slope) & (slope != 0)
+    slope = xp.where(usable, slope, 1.0)
     t = root
-    for _ in range(2):
+    for _ in range(3):
         value = f(t)
         t = t - (value - stop_gradient(value)) / slope
     return xp.where(usable, t, root)

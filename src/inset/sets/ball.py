@@ -76,7 +76,7 @@ class Ball(ConvexSet):
             factor = xp.where(outside, self.radius / xp.where(outside, size, xp.ones_like(size)), xp.ones_like(size))
             return xp.where(outside[..., None], self.center + factor[..., None] * v, x)
         if self.p == 1:
-            return self.center + _onto_cross(v, self.radius)
+            return xp.where(self.constraints(x) <= 0, x, self.center + _onto_cross(v, self.radius))
         radius = self._radius() + 0 * v
         v = xp.where(v > radius, radius, v)
         return xp.where(abs(x - self.center) <= radius, x, self.center + xp.where(v < -radius, -radius, v))

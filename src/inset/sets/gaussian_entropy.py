@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
-from .._linalg import FLOOR, eigh, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum
+from .._linalg import FLOOR, eigh, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum, symmetric
 from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
@@ -58,6 +58,7 @@ class GaussianEntropy(ConvexSet):
             mean = xp.exp(xp.mean(_log(scales), axis=-1))
             mean = xp.where(xp.all(scales > 0, axis=-1), mean, 0 * mean)
             return side_by_side([-scales, (self._rho(covariance) - mean)[..., None]])
+        covariance = symmetric(covariance)  # frameworks differ in which triangle they read
         low = smallest_eigenvalue(covariance)
         log_det = spectral_sum(covariance, _log, _slope, _bend)
         mean = xp.where(low > 0, xp.exp(log_det / self.d), 0 * low)
