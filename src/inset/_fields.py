@@ -63,42 +63,38 @@ def map_arrays(set: Any, fn: Callable[[Array], Array]) -> Any:
 
 
 def working(set: Any, *points: Point) -> tuple[Any, ...]:
-    """The set and the points in one floating dtype: that of them all, float32 at least."""
-    dtype, same = working_dtype(set, *points)
-    if same:
-        return set, *points
+    """The set and the points in one floating dtype: that in which h is evaluated at the first of them."""
     x = leaves(points[0])[0]
+    dtype = working_dtype(set, points[0])
+    arrays = [v for _, v, role in field_leaves(set) if role == "array" and is_array(v)]
+    if all([v.dtype == dtype for v in [*arrays, *leaves(points)]]):
+        return set, *points
     xp = namespace(x)
 
     def cast(v: Array) -> Array:
         if is_torch(x) and not is_torch(v):
             v = xp.asarray(v, device=x.device)
-        return v if v.dtype == dtype else xp.astype(v, dtype) if not is_torch(v) else v.to(dtype)
+        return v if v.dtype == dtype else v.to(dtype) if is_torch(v) else xp.astype(xp.asarray(v), dtype)
 
     return map_arrays(set, cast), *(map_point(cast, p) for p in points)
 
 
-def working_dtype(set: Any, *points: Point) -> tuple[Any, bool]:
-    """The dtype in which to compute, and whether everything has it already."""
-    x = leaves(points[0])[0]
-    xp = namespace(x)
-    arrays = [leaf for p in points for leaf in leaves(p)]
-    arrays += [v for _, v, role in field_leaves(set) if role == "array" and is_array(v)]
-    wide = xp.finfo(x.dtype).bits >= 32 and not reduced_products(x)
-    if wide and all(v.dtype == x.dtype for v in arrays):
-        return x.dtype, True
-    dtype = x.dtype
-    for v in arrays:
-        if is_torch(x) and not is_torch(v):
+def working_dtype(set: Any, x: Point) -> Any:
+    """The widest floating dtype of the set and the point, float32 at least."""
+    first = leaves(x)[0]
+    xp = namespace(first)
+    dtype = first.dtype
+    for v in [*leaves(x), *[v for _, v, role in field_leaves(set) if role == "array" and is_array(v)]]:
+        if v.dtype == dtype:
+            continue
+        if is_torch(first) and not is_torch(v):
             v = xp.asarray(v)
         if is_floating(v):
-            dtype = xp.promote_types(dtype, v.dtype) if is_torch(x) else xp.result_type(dtype, v.dtype)
+            dtype = xp.promote_types(dtype, v.dtype) if is_torch(first) else xp.result_type(dtype, v.dtype)
     if xp.finfo(dtype).bits < 32:
         dtype = xp.float32
     # where the process allows TF32 a float32 product is not one: compute the constraints in float64
-    if reduced_products(x) and xp.finfo(dtype).bits < 64:
-        dtype = xp.float64
-    return dtype, all(v.dtype == dtype for v in arrays)
+    return xp.float64 if reduced_products(first) else dtype
 
 
 def show(value: Any) -> str:

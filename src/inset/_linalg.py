@@ -100,9 +100,14 @@ def symmetric(X: Array) -> Array:
 def eigh(S: Array) -> tuple[Array, Array]:
     """Eigenvalues and vectors of symmetric matrices; NaN for one that is not finite, which LAPACK would refuse."""
     xp = namespace(S)
-    finite = xp.all(xp.isfinite(S), axis=(-2, -1))[..., None]
-    values, V = xp.linalg.eigh(xp.where(finite[..., None], S, eye_like(S.shape[-1], S)))
-    return xp.where(finite, values, float("nan") * xp.ones_like(values)), V
+    size = xp.max(abs(S), axis=(-2, -1))[..., None]
+    finite = xp.isfinite(size)
+    unit = xp.where(finite & (size > 0), size, xp.ones_like(size))
+    S = xp.where(finite[..., None], S / unit[..., None], eye_like(S.shape[-1], S))
+    # entries far below rounding underflow when squared, and batched solvers on accelerators then fail to converge
+    S = xp.where(abs(S) < float(xp.finfo(S.dtype).eps) ** 2, xp.zeros_like(S), S)
+    values, V = xp.linalg.eigh(S)
+    return xp.where(finite, unit * values, float("nan") * xp.ones_like(values)), V
 
 
 def frobenius(X: Array) -> Array:

@@ -113,6 +113,12 @@ def reduced_products(x: Array) -> bool:
     return sys.modules["torch"].get_float32_matmul_precision() != "highest"
 
 
+def keep(condition: Array, a: Array, other: float) -> Array:
+    """a where the condition holds, else the number, in the dtype of a (torch promotes 0-d arrays with numbers)."""
+    xp = namespace(a)
+    return xp.where(condition, a, xp.full_like(a, other) if a.ndim == 0 else other)
+
+
 def gather(v: Array, i: Array) -> Array:
     """v[..., i], one entry of the last axis per sample. Torch's own: array-api-compat's spends six operations more."""
     if is_torch(v):

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from . import _ray, _strict
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
-from ._namespace import Array, Point, exact_arithmetic, gather, namespace, stop_gradient
+from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient
 from ._ray import active_row
 from ._set import ConvexSet
 from ._shapes import check_point, largest, side_by_side
@@ -108,10 +108,10 @@ def _interpolate(
         # exactly the weight that was certified, with the derivative of the one that was computed
         eta = margin.shrink(set, still, stop_gradient(eta)) + (eta - stop_gradient(eta))
         sound = sound & margin.anchor_is_certified()
-        eta = xp.where(outside | (reach < 1), eta, 1.0)
-    eta = xp.where(sound, eta, float("nan"))
+        eta = keep(outside | (reach < 1), eta, 1.0)
+    eta = keep(sound, eta, float("nan"))
     y = _cast(_ray.between(set, x0, eta, near), dtypes)
-    return y, _info(eta * reach * pulled, xp.where(outside | (reach < 1), active, -1), computed) if informed else None
+    return y, _info(eta * reach * pulled, keep(outside | (reach < 1), active, -1), computed) if informed else None
 
 
 def _info(eta: Array, active: Array | None, values: list[Array]) -> Info:
@@ -164,7 +164,7 @@ def _chord(
     h = _row(set, x, i, values)
     h = h + (top - stop_gradient(h))  # the value with its rounding bound, the derivative of the constraint
     h0 = _row(set, x0, xp.argmax(v0, axis=-1) if paper else i, values)
-    return h0 / (h0 - xp.where(outside, h, 0.0)), i, outside
+    return h0 / (h0 - keep(outside, h, 0.0)), i, outside
 
 
 def _row(set: ConvexSet, x: Point, i: Array, values: list[Array]) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._combine import parts
 from ._fields import leaves, map_arrays, map_point
-from ._namespace import Array, Point, gather, lerp, namespace, repeat, stop_gradient
+from ._namespace import Array, Point, gather, keep, lerp, namespace, repeat, stop_gradient
 from ._root import attached
 from ._set import ConvexSet, offers
 from ._shapes import event_dims, largest
@@ -46,7 +46,7 @@ def pull_back(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array]:
     for size in sizes[1:]:
         far = xp.maximum(far, size)
     limit = HUGE[xp.finfo(far.dtype).bits]
-    t = xp.where(far > limit, limit / far, 1.0)
+    t = keep(far > limit, limit / far, 1.0)
     return between(set, anchor, t, x), t
 
 
@@ -92,7 +92,7 @@ def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Arra
         hi, h_hi = xp.where(inner, hi, chord), xp.where(inner, h_hi, value)
 
         rise = h_lo - h_before
-        secant = lo - h_lo * (lo - before) / xp.where(rise > 0, rise, 1.0)
+        secant = lo - h_lo * (lo - before) / keep(rise > 0, rise, 1.0)
         middle = xp.where(hi > 4 * lo, xp.sqrt(xp.where(lo > 0, lo, hi / 1024) * hi), (lo + hi) / 2)
         guess = xp.where((before >= 0) & (rise > 0) & (secant > lo) & (secant < middle), secant, middle)
         value = h(guess)
@@ -104,8 +104,8 @@ def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Arra
     outside = ~(h1 <= 0)
     one = xp.ones_like(h1 + h0)
     # the second inner point, for the secant, comes with the first step
-    start = (0 * one, h0 * one, one, xp.where(outside, h1, 1.0) * one, -one, h0 * one - 1)
-    eta = xp.where(outside, repeat(STEPS, tighten, start)[0], 1.0)
+    start = (0 * one, h0 * one, one, keep(outside, h1, 1.0) * one, -one, h0 * one - 1)
+    eta = keep(outside, repeat(STEPS, tighten, start)[0], 1.0)
     i = xp.argmax(frozen.constraints(along(frozen, x0, eta, d)), axis=-1)
     return attached(lambda t: active_row(part, along(part, anchor, t, direction), i), eta, outside)
 

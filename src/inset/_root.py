@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ._linalg import eigh, symmetric
-from ._namespace import Array, eye_like, namespace, repeat, stop_gradient
+from ._namespace import Array, eye_like, keep, namespace, repeat, stop_gradient
 
 LEAST, MOST = 1e-30, 1e30  # decreasing_root looks for t in this range
 HALVINGS, SECANTS = 20, 7  # the first leave 1/7000 of t, or 1/5000 for an interval of 200; the second all digits
@@ -53,7 +53,7 @@ def _search(f: Callable[[Array], Array], lo: Array, hi: Array, mean: Callable[[A
         # once there, the next secant is drawn through two rounding errors and may lead anywhere: keep the best
         better = abs(value) <= lowest
         flat = value == height
-        following = t - value * ((t - last) / xp.where(flat, 1.0, value - height))
+        following = t - value * ((t - last) / keep(~flat, value - height, 1.0))
         following = xp.where(flat, t, xp.where(following < lo, lo, xp.where(following > hi, hi, following)))
         return t, value, following, xp.where(better, t, best), xp.where(better, abs(value), lowest)
 
@@ -72,9 +72,9 @@ def attached(f: Callable[[Array], Array], root: Array, wanted: Array) -> Array:
     root = stop_gradient(root)
     step = float(xp.finfo(root.dtype).eps) ** (1 / 3) * abs(root)
     ahead, here, behind = (stop_gradient(f(root + k * step)) for k in (1, 0, -1))
-    slope = xp.where(xp.isfinite(ahead), (ahead - behind) / 2, here - behind) / xp.where(step > 0, step, 1.0)
+    slope = xp.where(xp.isfinite(ahead), (ahead - behind) / 2, here - behind) / keep(step > 0, step, 1.0)
     usable = wanted & xp.isfinite(slope) & (slope != 0)
-    slope = xp.where(usable, slope, 1.0)
+    slope = keep(usable, slope, 1.0)
     t = root
     for _ in range(3):
         value = f(t)

@@ -49,20 +49,9 @@ def upper(parts: tuple[ConvexSet, ...], x: Point, values: list[Array], narrow: f
 class Margin:
     """The bounds at the anchor, and how much they and the bounds at y ask eta to shrink."""
 
-    def __init__(
-        self,
-        parts: tuple[ConvexSet, ...],
-        anchor: Point,
-        values0: list[Array],
-        narrow: float,
-        dtypes: Any,
-        judged: float = 0.0,
-    ):
-        """`narrow`: roundoff of the result's dtypes if they are narrower than the working one, else 0.
-
-        `judged` is the roundoff with which h(y) will be evaluated again, if that is coarser than here.
-        """
-        self.anchor, self.narrow, self.dtypes, self.u = anchor, narrow, dtypes, max(roundoff(anchor), judged)
+    def __init__(self, parts: tuple[ConvexSet, ...], anchor: Point, values0: list[Array], narrow: float, dtypes: Any):
+        """`narrow`: roundoff of the result's dtypes if they are narrower than the working one, else 0."""
+        self.anchor, self.narrow, self.dtypes, self.u = anchor, narrow, dtypes, roundoff(anchor)
         self.known = tuple([part for part in parts if offers(part, "rounding")])
         self.unknown = tuple([part for part in parts if not offers(part, "rounding")])
         if self.known:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 
 from .. import _gaussian as gaussian
-from .._linalg import FLOOR, eigh, frobenius, orthant_domain, semidefinite_gauge, smallest_eigenvalue, spectral_sum, symmetric
+from .._linalg import (
+    FLOOR,
+    eigh,
+    frobenius,
+    orthant_domain,
+    semidefinite_gauge,
+    smallest_eigenvalue,
+    spectral_sum,
+    symmetric,
+)
 from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static

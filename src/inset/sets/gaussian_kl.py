@@ -224,9 +224,10 @@ class GaussianKL(ConvexSet):
             steep = E * (1 + 1 / xp.where(ratio > 1e-3, ratio, 1e-3 + 0 * ratio))
             return (d + 8) * xp.sum(terms, axis=-1), 2 * xp.sum(steep * size / scale, axis=-1)
         total = xp.sum(E, axis=(-2, -1))
-        spread = 8 * d * (self._condition() * (1 + total) * (1 + total))
+        grow = 1 + xp.where(total < 1e3, total, 1e3 + 0 * total)  # more than the slope of phi, and finite
+        spread = 8 * d * (self._condition() * (1 + total) * grow)
         inverse = self._inverse_size()
-        return spread, 4 * (1 + total) * total * inverse * length(xp.reshape(size, (*size.shape[:-2], d * d)))
+        return spread, 4 * grow * inverse * length(xp.reshape(size, (*size.shape[:-2], d * d)))
 
     # -- the old covariance -------------------------------------------------------------------------
 

@@ -1,0 +1,221 @@
+"""What generality costs: the library against formulas written by hand, and a training step with and without it.
+
+Every number is a ratio of times of one run: the variants take turns, and the median over the rounds of
+(time of the variant) / (time of the reference in the same round) is printed, with the quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import inset
+from inset.torch import Projection
+
+from . import environment
+
+Step = Callable[[], object]
+Formula = Callable[[Tensor], Any]
+# A set, its anchor, and formulas by hand, of which the first is the reference.
+Handmade = tuple[inset.ConvexSet, Tensor, dict[str, Formula]]
+#: The ratios this project holds itself to, for the polytope at batch 512.
+BARS = {"project, strict=False": 1.3, "project, strict=True": 1.6}
+BATCHES = (1, 32, 512, 8192)
+ROUND = 0.02  # seconds that one variant is timed for in one round
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=25, help="rounds in which the variants take turns (default 25)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    parser.add_argument("--sets", default="polytope,ball,box", help="comma-separated (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="default 0")
+
+
+def run(args: argparse.Namespace) -> int:
+    torch.set_num_threads(args.threads)
+    names = args.sets.split(",")
+    unknown = [name for name in names if name not in SETS]
+    if unknown:
+        raise SystemExit(f"error: --sets {','.join(unknown)}: expected some of {','.join(SETS)}")
+    print(environment.show(environment.describe() | {"seed": args.seed, "rounds": args.rounds}), flush=True)
+    print("\nForward and backward against the formula by hand, n = 50, m = 50, float64, method chord")
+    for name in names:
+        for batch in BATCHES:
+            torch.manual_seed(args.seed)
+            _table(f"{name}, batch {batch}", layer_steps(name, batch), args.rounds, _bars(name, batch))
+    print("\nOne training step (Adam) of a network 64-256-256-50 against the same network without the layer, float32")
+    for name in names:
+        for batch in (32, 512):
+            torch.manual_seed(args.seed)
+            _table(f"{name}, batch {batch}", training_steps(name, batch), args.rounds, {})
+    return 0
+
+
+# -- the formulas by hand: what a user would write who knows the set and needs nothing else ------------------------
+
+
+def polytope_by_hand(n: int = 50, m: int = 50) -> Handmade:
+    A, b, x0 = torch.randn(m, n).double(), 0.5 + torch.rand(m).double(), torch.zeros(n).double()
+    h0 = A @ x0 - b  # once: a user's anchor does not move
+
+    def formula(x: Tensor) -> Tensor:
+        h = x @ A.T - b
+        eta = (h0 / (h0 - h.clamp(min=0))).min(-1, keepdim=True).values
+        return torch.where(eta < 1, x0 + eta * (x - x0), x)
+
+    return inset.Polytope(A, b), x0, {"by hand": formula, "by hand, rows scaled": _scaled(A, b, x0)}
+
+
+def _scaled(A: Tensor, b: Tensor, x0: Tensor) -> Formula:
+    """The same with every row divided by its depth at the anchor beforehand: the fastest we know in plain torch."""
+    depth = b - A @ x0
+    rows, bounds = (A / depth[:, None]).T.contiguous(), b / depth
+
+    def formula(x: Tensor) -> Tensor:
+        s = (x @ rows - bounds).max(-1, keepdim=True).values
+        outside = s > 0
+        return torch.where(outside, x0 + (x - x0) / (1 + torch.where(outside, s, 0.0)), x)
+
+    return formula
+
+
+def ball_by_hand(n: int = 50) -> Handmade:
+    c, radius = torch.randn(n).double(), 3.0
+
+    def formula(x: Tensor) -> Tensor:
+        v = x - c
+        size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+        outside = size > radius
+        return torch.where(outside, c + radius / torch.where(outside, size, 1.0) * v, x)
+
+    return inset.Ball(c, radius), c, {"by hand": formula}
+
+
+def box_by_hand(n: int = 50) -> Handmade:
+    lower, upper = -0.5 - torch.rand(n).double(), 0.5 + torch.rand(n).double()
+    x0 = (lower + upper) / 2
+    half = upper - x0
+
+    def formula(x: Tensor) -> Tensor:
+        v = x - x0
+        gauge = (v.abs() / half).amax(-1, keepdim=True)
+        outside = gauge > 1
+        return torch.where(outside, x0 + v / torch.where(outside, gauge, 1.0), x)
+
+    return inset.Box(lower, upper), x0, {"by hand": formula}
+
+
+SETS = {"polytope": polytope_by_hand, "ball": ball_by_hand, "box": box_by_hand}
+
+
+# -- what is timed -----------------------------------------------------------------------------------------------
+
+
+def layer_steps(name: str, batch: int) -> dict[str, Step]:
+    """Forward and backward by hand (first: the reference), by `project` and by the layer; same numbers."""
+    set, anchor, by_hand = SETS[name]()
+    x = (anchor + torch.randn(batch, 1).double().exp() * torch.randn(batch, 50).double()).requires_grad_()
+    cotangent = torch.randn(batch, 50).double()
+    loose, tight = Projection(set, anchor, strict=False), Projection(set, anchor)
+    functions = by_hand | {
+        "project, strict=False": lambda x: inset.project(set, x, anchor, strict=False),
+        "project, strict=True": lambda x: inset.project(set, x, anchor),
+        "Projection, strict=False": loose,
+        "Projection, strict=True": tight,
+    }
+    reference = by_hand["by hand"]
+    for function in functions.values():
+        torch.testing.assert_close(function(x), reference(x), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(_pull(function, x, cotangent), _pull(reference, x, cotangent), rtol=1e-6, atol=1e-6)
+    return {label: _backward(function, x, cotangent) for label, function in functions.items()}
+
+
+def training_steps(name: str, batch: int) -> dict[str, Step]:
+    """One optimiser step of the network alone (the reference) and with the layer."""
+    set, anchor, _ = SETS[name]()
+    layers: dict[str, nn.Module] = {
+        "without the layer": nn.Identity(),
+        "with it, strict=False": Projection(set, anchor, strict=False).float(),
+        "with it, strict=True": Projection(set, anchor).float(),
+    }
+    x, target = torch.randn(batch, 64), 3 * torch.randn(batch, 50)
+    return {label: _train(layer, x, target) for label, layer in layers.items()}
+
+
+def _pull(function: Formula, x: Tensor, cotangent: Tensor) -> Tensor:
+    return torch.autograd.grad(function(x), x, cotangent)[0]
+
+
+def _backward(function: Formula, x: Tensor, cotangent: Tensor) -> Step:
+    return lambda: _pull(function, x, cotangent)
+
+
+def _train(layer: nn.Module, x: Tensor, target: Tensor) -> Step:
+    hidden = (nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 50))
+    network = nn.Sequential(*hidden, layer)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (network(x) - target).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+# -- how it is timed and shown -----------------------------------------------------------------------------------
+
+
+def timed(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Seconds per call of each step in each round; the order within a round is random."""
+    calls = {}
+    for label, step in steps.items():
+        for _ in range(3):
+            step()
+        once = _seconds(step, 1)
+        calls[label] = max(1, round(ROUND / once))
+    order, seconds = list(steps), {label: [] for label in steps}
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for label in order:
+            seconds[label].append(_seconds(steps[label], calls[label]))
+    return seconds
+
+
+def _seconds(step: Step, calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - start) / calls
+
+
+def _bars(name: str, batch: int) -> dict[str, float]:
+    return BARS if (name, batch) == ("polytope", 512) else {}
+
+
+def _table(title: str, steps: dict[str, Step], rounds: int, bars: dict[str, float]) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{title} ...", end="", file=sys.stderr, flush=True)
+    seconds = timed(steps, rounds)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    reference, *variants = seconds
+    base = seconds[reference]
+    print(f"\n{title:<28}{'microseconds':>12}{'ratio':>8}{'quartiles':>15}{'bar':>8}")
+    print(f"  {reference:<26}{1e6 * statistics.median(base):>12.1f}{1:>8.2f}")
+    for label in variants:
+        ratios = [a / b for a, b in zip(seconds[label], base, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4) if rounds > 1 else ratios * 3
+        bar = f"<= {bars[label]}" if label in bars else ""
+        spread = f"{low:.2f} - {high:.2f}"
+        time_ = 1e6 * statistics.median(seconds[label])
+        print(f"  {label:<26}{time_:>12.1f}{middle:>8.2f}{spread:>15}{bar:>8}", flush=True)
