@@ -2,8 +2,8 @@
 
     python examples/covariance.py
 
-The head writes a symmetric matrix freely; `PSD(n, floor)` keeps its smallest eigenvalue at `floor` or above. No Cholesky
-factor, no softplus: where the matrix is definite already, the layer is the identity. Trained by Gaussian likelihood.
+The head writes a matrix freely; `PSD(n, floor)` takes its symmetric part and keeps the smallest eigenvalue at `floor`
+or above. No Cholesky factor, no softplus: where the matrix is definite already, nothing changes. Trained by likelihood.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def true_covariance(z: Tensor) -> Tensor:
     return R @ torch.diag(torch.tensor([1.0, 0.1, 0.3])) @ R.mT
 
 
-def main(steps: int = 400) -> float:
+def main(steps: int = 300) -> float:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     body = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, N * N), nn.Unflatten(-1, (N, N)))
-    layer = Projection(PSD(N, floor=FLOOR), torch.eye(N), method="ray")
-    optimizer = torch.optim.Adam(body.parameters(), lr=5e-3)
     definite = PSD(N, floor=FLOOR)
+    layer = Projection(definite, method="ray")  # the anchor is (floor + 1) I
+    optimizer = torch.optim.Adam(body.parameters(), lr=5e-3)
 
     lowest = torch.inf
     for step in range(steps + 1):
@@ -41,7 +41,7 @@ def main(steps: int = 400) -> float:
         assert definite.contains(S).all()
         lowest = min(lowest, torch.linalg.eigvalsh(S).min().item())
         loss = -torch.distributions.MultivariateNormal(torch.zeros(N), S).log_prob(x).mean()
-        if step % (steps // 4) == 0:
+        if step % (steps // 3) == 0:
             smallest = torch.linalg.eigvalsh((raw + raw.mT) / 2).min().item()
             error = torch.linalg.matrix_norm(S - true_covariance(z)).mean().item()
             print(f"step {step:4d}   nll {loss.item():.3f}   |S - true| {error:.3f}   smallest eigenvalue: "

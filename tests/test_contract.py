@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inset
+from inset._combine import parts
 from inset._fields import field_leaves, leaves, map_fields, map_point
 from inset._namespace import is_array
 from inset._project import METHODS, project_with_info
 from inset._ray import between, into_domain
+from inset._set import offers
 from inset.affine import onto
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -55,14 +57,11 @@ def flat(x: Any, set: Any) -> np.ndarray:
 
 def slack(set: Any, y: Any) -> np.ndarray:
     """Rounding of h(y), with room: what `strict=False` may be off by."""
+    if isinstance(set, inset.Product):
+        return np.maximum(*(slack(block, point) for block, point in zip(set.blocks, y, strict=True)))
     size = map_point(lambda leaf: 1e-15 * (1 + abs(leaf)), y)
-    evaluation = movement = 0.0
-    for part in getattr(set, "blocks", None) or getattr(set, "parts", None) or (set,):
-        point, s = (y[set.blocks.index(part)], size[set.blocks.index(part)]) if hasattr(set, "blocks") else (y, size)
-        if type(part).rounding is not inset.ConvexSet.rounding and part.constraints(point).shape[-1]:
-            e, m = part.rounding(point, s)
-            evaluation, movement = evaluation + e.max(-1), movement + m.max(-1)
-    return 1e-9 + 1e-15 * evaluation + movement
+    bounds = [part.rounding(y, size, 1e-15).max(-1, initial=0) for part in parts(set) if offers(part, "rounding")]
+    return 1e-9 + sum(bounds)
 
 
 @every_case
@@ -72,7 +71,8 @@ def test_constraints_are_convex(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     set, a, b = case.set, *(moved_onto(case.set, points(case, rng, 64)) for _ in range(2))
     if not isinstance(set, inset.Product):  # a product has no domain of its own; its blocks here have none
-        a, b = (into_domain(set, point, case.anchor)[0] for point in (a, b))
+        with np.errstate(invalid="ignore"):
+            a, b = (into_domain(set, point, case.anchor)[0] for point in (a, b))
         a, b = (between(set, case.anchor, np.float64(0.999), point) for point in (a, b))  # in it by more than rounding
     t = rng.uniform(size=64)
     mix = map_point(
@@ -139,9 +139,7 @@ def test_identity_inside(case: Case, method: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = moved_onto(case.set, points(case, rng, 64))
     for strict in (False, True):
-        inside = case.set.h(x) <= (-1e-9 * (1 + slack(case.set, x) / 1e-9) if strict else 0.0)
-        if isinstance(case.set, inset.Product):
-            inside = case.set.h(x) <= -1e-6
+        inside = case.set.h(x) <= (-2 * slack(case.set, x) if strict else 0.0)
         y = inset.project(case.set, x, case.anchor, method=method, strict=strict)
         for before, after in zip(leaves(x), leaves(y), strict=True):
             assert (before[inside] == after[inside]).all()
@@ -178,7 +176,8 @@ def test_paper_is_the_formula(case: Case, seed: int) -> None:
     x = points(case, np.random.default_rng(seed), 64)
     eta = project_with_info(case.set, x, case.anchor, method="paper", strict=False)[1].eta
     for set, x0, point, weight in pairs(case, moved_onto(case.set, x), eta):
-        _, reach = into_domain(set, point, x0)
+        with np.errstate(invalid="ignore"):
+            _, reach = into_domain(set, point, x0)
         whole = np.broadcast_to(reach == 1, weight.shape)
         h, h0 = set.h(point), set.h(x0)
         expected = np.where(h > 0, h0 / (h0 - np.where(h > 0, h, 0)), 1)
@@ -190,14 +189,27 @@ def test_paper_is_the_formula(case: Case, seed: int) -> None:
 @examples
 @given(seed=SEEDS)
 def test_ray_lands_on_the_boundary(case: Case, seed: int) -> None:
+    """A weight larger by 1e-9 is outside of the set, one smaller by 1e-9 inside."""
     x = points(case, np.random.default_rng(seed), 64)
-    y, info = project_with_info(case.set, x, case.anchor, method="ray", strict=False)
-    results = y if isinstance(case.set, inset.Product) else (y,)
-    for (set, x0, _, eta), result in zip(pairs(case, x, info.eta), results, strict=True):
-        outside = eta < 1
-        h = set.h(result)
-        assert (abs(h) <= 1e-9 * abs(set.h(x0)) + slack(set, result))[outside].all()
-        assert outside.any()
+    eta = project_with_info(case.set, x, case.anchor, method="ray", strict=False)[1].eta
+    for set, x0, point, weight in pairs(case, moved_onto(case.set, x), eta):
+        outside = weight < 1
+        with np.errstate(invalid="ignore"):  # the logarithm of the user's function
+            if isinstance(set, inset.Sublevel):  # its domain is known up to a power of two, and the ray ends there
+                outside = outside & (into_domain(set, point, x0)[1] == 1)
+            assert outside.any()
+            beyond, before = (set.h(along(set, x0, point, weight * (1 + step))) for step in (1e-9, -1e-9))
+        assert (~(beyond <= 0))[outside].all()
+        assert (before <= 0)[outside].all()
+
+
+def along(set: Any, x0: Any, x: Any, t: np.ndarray) -> Any:
+    return map_point(lambda a, b, k: a + t[(..., *(None,) * k)] * (b - a), x0, x, set.event_ndim)
+
+
+def digits(case: Case) -> float:
+    """Relative error by rounding. det(S)^(1/2) keeps half the digits at the edge of the domain, where points land."""
+    return 1e-7 if case.name == "gaussian-entropy-full" else 1e-9
 
 
 @every_case
@@ -210,9 +222,9 @@ def test_frameworks_agree(case: Case, method: Any, framework: str) -> None:
         y, info = project_with_info(case.set, x, case.anchor, method=method, strict=strict)
         other, other_info = project_with_info(set, z, x0, method=method, strict=strict)
         for a, b in zip(leaves(other), leaves(y), strict=True):
-            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(np.asarray(a), b, rtol=digits(case), atol=1e-3 * digits(case))
         for a, b in zip(leaves(other_info.eta), leaves(info.eta), strict=True):
-            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9)
+            np.testing.assert_allclose(np.asarray(a), b, rtol=digits(case))
     np.testing.assert_allclose(np.asarray(set.h(z)), case.set.h(x), rtol=1e-9, atol=1e-12)
     far = abs(case.set.h(x)) > 1e-9
     np.testing.assert_array_equal(np.asarray(set.contains(z))[far], case.set.contains(x)[far])
@@ -220,7 +232,7 @@ def test_frameworks_agree(case: Case, method: Any, framework: str) -> None:
 
 @every_case
 @every_method
-@pytest.mark.parametrize("framework", ("torch", "jax", "numpy"))
+@pytest.mark.parametrize("framework", ("torch", "numpy"))
 def test_batches_of_any_shape(case: Case, method: Any, framework: str) -> None:
     set, x0 = convert(case.set, framework), convert(case.anchor, framework)
     x = points(case, np.random.default_rng(2), 6)
@@ -262,7 +274,7 @@ def stacked(sets: list[Any]) -> Any:
 
 @every_case
 @every_method
-@pytest.mark.parametrize("framework", ("torch", "jax", "numpy"))
+@pytest.mark.parametrize("framework", ("torch", "numpy"))
 def test_batched_fields_and_anchors(case: Case, method: Any, framework: str) -> None:
     rng = np.random.default_rng(3)
     copies = [perturbed(case.set, rng) for _ in range(3)]
@@ -280,4 +292,4 @@ def test_batched_fields_and_anchors(case: Case, method: Any, framework: str) -> 
         for j in range(3):
             expected = inset.project(sets[j], map_point(lambda leaf, j=j: leaf[:, j], x), starts[j], method=method)
             for a, b in zip(leaves(y), leaves(expected), strict=True):
-                np.testing.assert_allclose(np.asarray(a)[:, j], b, rtol=1e-8, atol=1e-11)
+                np.testing.assert_allclose(np.asarray(a)[:, j], b, rtol=10 * digits(case), atol=1e-2 * digits(case))

@@ -12,17 +12,14 @@ import torch
 from cases import CASES, Case, convert
 
 import inset
-from inset._combine import parts
 from inset._fields import field_leaves, leaves, map_fields, map_point
 from inset._namespace import is_array
 from inset._project import METHODS, project_with_info
 from inset._ray import into_domain
-from inset._set import offers
 from inset.affine import has_equalities, onto
 
 every_case = pytest.mark.parametrize("case", CASES, ids=repr)
 every_method = pytest.mark.parametrize("method", METHODS)
-STEP = 1e-4
 
 
 def rebuild(x: Any, flat: list[Any]) -> Any:
@@ -41,11 +38,11 @@ def blocks(case: Case) -> list[tuple[Any, Any, Any]]:
 def margins(set: Any, anchor: Any, x: Any) -> np.ndarray:
     """How far a sample is from where g is not smooth: ties of the two largest constraints, h = 0, the domain's edge.
 
-    Ties are looked for in h_i and in h_i/|h_i(x0)| at x (paper, chord) and at the ray's result.
+    Ties are looked for in h_i and in h_i/|h_i(x0)| at x (paper, chord) and at the ray's result. 0 outside of the
+    domain: at its edge a root or a logarithm has an infinite slope, and rounding of the edge is magnified.
     """
     x = onto(set, x)
     near, reach = into_domain(set, x, anchor)
-    reach = np.broadcast_to(reach, np.shape(set.h(near)))
     h0 = set.constraints(anchor)
     binds = np.isfinite(h0)
     result = np.abs(set.h(near))
@@ -55,41 +52,34 @@ def margins(set: Any, anchor: Any, x: Any) -> np.ndarray:
             ordered = np.sort(v, axis=-1)
             if ordered.shape[-1] > 1:
                 result = np.minimum(result, ordered[..., -1] - ordered[..., -2])
-    for part in parts(set):
-        if offers(part, "domain") and not isinstance(part, inset.Sublevel):
-            # the retreat to the domain has a kink where it begins
-            inner = part.domain(anchor, map_point(lambda a, b: a + 1.2 * (b - a), anchor, x))
-            result = np.where((reach == 1) & (inner < 1), 0.0, result)
-            result = np.where((reach < 1) & (reach > 0.8), 0.0, result)
-    return result
+    further = into_domain(set, map_point(lambda a, b: a + 1.1 * (b - a), anchor, x), anchor)[1]
+    return np.where((reach == 1) & (further == 1), result, 0.0)
 
 
 def smooth_points(case: Case, count: int, seed: int = 0) -> Any:
-    """Points at which differences over steps of 1e-6 can be trusted: all kinks are at least 1e-2 away.
-
-    A difference is trusted where it agrees with the one over a step a hundred times as large; points where |x|, and
-    with it the rounding of the differences, is large are left out by throwing close.
+    """Points at which differences can be trusted: every kink known is at least 1e-2 away, and differences over steps of
+    1e-5 and 1e-3 agree, so that none that is not known is near. They are thrown close, to keep rounding small.
     """
     rng = np.random.default_rng(seed)
-    x = case.points(rng, 400, spread=0.4 * case.spread)
-    good = np.ones(400, dtype=bool)
-    for set, anchor, k in blocks(case):
-        point = x if k is None else x[k]
-        good &= margins(set, anchor, point) > 1e-2 * case.spread
-        good &= _isolated(set, anchor, point)
-    picked = np.flatnonzero(good)
-    outside = [i for i in picked if case.set.h(map_point(lambda leaf, i=i: leaf[i], x)) > 0]
-    inside = [i for i in picked if i not in outside]
-    chosen = (outside[: count - 1] + inside[:1] + outside[count - 1 :])[:count]
+    x = case.points(rng, 8000, spread=0.4 * case.spread)
+    with np.errstate(invalid="ignore"):  # the logarithm of the user's function
+        clear = [margins(s, a, x if k is None else x[k]) > 1e-2 * case.spread for s, a, k in blocks(case)]
+        kept = np.flatnonzero(np.all(clear, axis=0))
+        outer, inner = (kept[side][:20] for side in (case.set.h(x)[kept] > 0, case.set.h(x)[kept] < 0))
+        x = map_point(lambda leaf: leaf[np.concatenate([outer, inner])], x)
+        good = np.all([_isolated(s, a, x if k is None else x[k]) for s, a, k in blocks(case)], axis=0)
+        outside = [*np.flatnonzero(good & (case.set.h(x) > 0))]
+        inside = [*np.flatnonzero(good & (case.set.h(x) < 0))]
+    chosen = outside[: count - 1] + inside[:1]
     assert len(chosen) == count, f"{case}: {len(outside)} smooth points outside, {len(inside)} inside"
     return map_point(lambda leaf: leaf[np.array(chosen)], x)
 
 
 def _isolated(set: Any, anchor: Any, x: Any) -> np.ndarray:
-    """Whether second differences of the result at two steps agree: no kink of an inner function is near."""
+    """Whether central differences of the result over two steps agree, for each method."""
     rng = np.random.default_rng(9)
     way = map_point(lambda leaf: rng.normal(size=leaf.shape), x)
-    good = True
+    good: Any = True
     for method in METHODS:
 
         def g(t: float, method: Any = method) -> np.ndarray:
@@ -97,8 +87,8 @@ def _isolated(set: Any, anchor: Any, x: Any) -> np.ndarray:
             y = inset.project(set, point, anchor, method=method, strict=False)
             return np.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves(y)], axis=-1)
 
-        slopes = [(g(t) - g(-t)) / (2 * t) for t in (1e-2 * STEP * 10, STEP * 10)]
-        good = good & (abs(slopes[0] - slopes[1]).max(-1) < 1e-3 * (1 + abs(slopes[0]).max(-1)))
+        fine, coarse = ((g(t) - g(-t)) / (2 * t) for t in (1e-5, 1e-3))
+        good = good & (abs(fine - coarse).max(-1) < 1e-3 * (1 + abs(fine).max(-1)))
     return good
 
 
@@ -109,6 +99,13 @@ def symmetriser(case: Case, like: np.ndarray, event: int) -> Callable[[torch.Ten
     if event == 2 and case.name.endswith("cholesky"):
         return torch.tril
     return lambda X: X
+
+
+def moved_onto(set: Any, x: Any) -> Any:
+    """x after the linear map onto the affine hull."""
+    if isinstance(set, inset.Product):
+        return tuple(moved_onto(block, point) for block, point in zip(set.blocks, x, strict=True))
+    return onto(set, x)
 
 
 # -- against differences ------------------------------------------------------------------------------------
@@ -124,14 +121,18 @@ def test_gradcheck_of_points(case: Case, method: Any) -> None:
     def g(*flat: torch.Tensor) -> Any:
         return inset.project(set, rebuild(x, list(flat)), anchor, method=method, strict=False)
 
-    assert torch.autograd.gradcheck(g, arrays, atol=1e-6, rtol=1e-4)
+    many = sum(leaf.numel() for leaf in arrays) > 15  # then along random directions instead of each coordinate
+    assert torch.autograd.gradcheck(g, arrays, atol=1e-6, rtol=1e-4, fast_mode=many)
     assert torch.autograd.gradgradcheck(g, arrays, atol=1e-4, rtol=1e-3, fast_mode=True)
 
 
 @every_case
 @every_method
 def test_gradcheck_of_fields_and_anchors(case: Case, method: Any) -> None:
-    x, anchor = (convert(v, "torch") for v in (smooth_points(case, 2), case.anchor))
+    """At an anchor off the symmetric one of the case, where constraints or eigenvalues tie."""
+    moved = case.points(np.random.default_rng(8), spread=0.02 * case.spread)
+    moved = Case(case.name, case.set, moved_onto(case.set, moved), case.spread)
+    x, anchor = (convert(v, "torch") for v in (smooth_points(moved, 3), moved.anchor))
     floats = [
         convert(np.asarray(v), "torch")
         for _, v, role in field_leaves(case.set)
@@ -173,12 +174,11 @@ def _fresh(set: Any) -> Any:
 def test_gradient_is_the_papers(case: Case) -> None:
     """J^T v = eta (v + (v.(g - x0) / h(x0)) grad h), grad h by autograd of h; where no equality or domain interferes."""
     for set, anchor, k in blocks(case):
-        points = case.points(np.random.default_rng(2), 200)
+        points = case.points(np.random.default_rng(2), 4000, spread=0.3 * case.spread)
         points = points if k is None else points[k]
-        smooth = margins(set, anchor, points) > 1e-6
-        reach = np.broadcast_to(into_domain(set, onto(set, points), anchor)[1], smooth.shape)
-        keep = smooth & (set.h(points) > 0) & (reach == 1)
-        assert keep.any()
+        with np.errstate(invalid="ignore"):
+            keep = (margins(set, anchor, points) > 1e-6) & (set.h(onto(set, points)) > 0)
+        assert keep.sum() >= 3
         set, x0 = convert(set, "torch"), convert(anchor, "torch")
         x = map_point(lambda leaf: convert(leaf[keep], "torch").requires_grad_(), points)
         y, info = project_with_info(set, x, x0, method="paper", strict=False)
@@ -286,7 +286,9 @@ def test_finite_for_huge_points(case: Case, method: Any, dtype: str, size: float
         assert all(torch.isfinite(leaf).all() for leaf in leaves(y))
         assert (set.h(y) <= 0).all()
         assert all(torch.isfinite(grad).all() for grad in grads)
-        assert sum(float(grad.abs().double().sum()) for grad in grads) > 0
+        # a function that grows like |x|^2 folds: eta like 1/|x|^2 is below the smallest float32
+        folds = method != "ray" and isinstance(base, (inset.GaussianKL, inset.Sublevel))
+        assert folds or sum(float(grad.abs().double().sum()) for grad in grads) > 0
 
 
 @every_method

@@ -101,7 +101,6 @@ def _interpolate(
     if strict:
         values = _strict.upper(frozen, still, computed, narrow if has_equalities(set) else 0.0)
     eta, active, outside = _weight(set, near, x0, values, values0, method)
-    xp = namespace(eta)
     sound = largest(side_by_side(values0)) < 0
     if strict:
         margin = _strict.Margin(frozen, still0, values0, narrow, dtypes)

@@ -15,8 +15,8 @@ from .._shapes import side_by_side
 class ExponentialCone(ConvexSet):
     """The closure of {(x, y, z) : y exp(x/y) <= z, y > 0}.   h = (-y, -z, x + y log(y/z)).
 
-    The last is the same inequality after a logarithm: it does not overflow, is convex, and grows linearly. Below
-    z = 1e-30 the logarithm goes on along its tangent, so that h is finite on z >= 0.
+    The last is the same inequality after a logarithm: it does not overflow, is convex, and grows linearly. The
+    logarithms are cut off at 1e-30, so that h is finite at the edges of y, z >= 0 and does not magnify rounding there.
 
     >>> import numpy as np
     >>> ExponentialCone().contains(np.array([[0.0, 1.0, 1.1], [0.0, 1.0, 0.9]]))
@@ -84,9 +84,7 @@ class ExponentialCone(ConvexSet):
 
     def _log_ratio(self, y: Array, z: Array) -> Array:
         xp = namespace(y)
-        low = z < FLOOR
-        log_z = xp.log(xp.where(low, FLOOR + 0 * z, z)) + xp.where(low, z / FLOOR - 1, 0 * z)
-        return xp.log(xp.where(y < FLOOR, FLOOR + 0 * y, y)) - log_z
+        return xp.log(xp.where(y < FLOOR, FLOOR + 0 * y, y)) - xp.log(xp.where(z < FLOOR, FLOOR + 0 * z, z))
 
 
 def _ratio(a: Array, b: Array, c: Array) -> Array:

@@ -6,7 +6,7 @@ import math
 
 from .. import _gaussian as gaussian
 from .._fields import map_arrays
-from .._linalg import apply, eigh, spectral_sum, symmetric
+from .._linalg import apply, eigh, frobenius, spectral_sum, symmetric
 from .._namespace import Array, cholesky, eye_like, is_array, is_traced, length, namespace, stop_gradient
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
@@ -72,11 +72,10 @@ class GaussianKL(ConvexSet):
         square, cross = xp.sum(z * z, axis=-1), xp.sum(z * moved, axis=-1)
         if self.average:
             square, cross = xp.mean(square, axis=-1), xp.mean(cross, axis=-1)
-        spread, bend = self._spread_rounding(x[1], size[1])
         count = self.mean.shape[-1] * (self.mean.shape[-2] if self.average else 1) + 8
         stiff = 1 if self.diagonal else self._condition()
-        evaluation = count * stiff * square + spread + 2 * abs(self.epsilon)
-        return (u * evaluation + cross + bend)[..., None]
+        shift = u * (count * stiff * square + 2 * abs(self.epsilon)) + cross
+        return (shift + self._spread_rounding(x[1], size[1], u))[..., None]
 
     def domain(self, anchor: tuple[Array, Array], x: tuple[Array, Array]) -> Array:
         """Squares do not overflow up to 1e8 standard deviations."""
@@ -208,26 +207,29 @@ class GaussianKL(ConvexSet):
         inverse = self._inverse_factor()
         return symmetric(inverse @ (covariance - self.covariance) @ xp.matrix_transpose(inverse))
 
-    def _spread_rounding(self, covariance: Array, size: Array) -> tuple[Array, Array]:
+    def _spread_rounding(self, covariance: Array, size: Array, u: float) -> Array:
+        """What rounding adds to the covariance term: its slope times how far each relative change is off."""
         xp = namespace(covariance)
         d = self.mean.shape[-1]
-        E = abs(self._relative(covariance))
+        E = self._relative(covariance)
         if self.parameterization == "log_std":
-            growth = xp.exp(2 * xp.where(E < 3, E, 3 + 0 * E))
-            return (d + 8) * xp.sum(growth * E + xp.abs(covariance) + abs(self.covariance), axis=-1), xp.sum(
-                growth * E * size, axis=-1
-            )
+            off = size + 2 * u * (abs(covariance) + abs(self.covariance))
+            growth = xp.exp(2 * xp.clip(E + off, -3.0, 3.0))
+            terms = (d + 8) * u * (growth + 1) * abs(E) + 2 * (growth + 1) * (abs(E) + off) * off
+            return xp.sum(terms, axis=-1)
         if self.diagonal:
-            scale = self.covariance
-            ratio = abs(covariance) / scale
-            terms = E * (2 + E) + abs(xp.log(xp.where(ratio > 1e-3, ratio, 1e-3 + 0 * ratio)))
-            steep = E * (1 + 1 / xp.where(ratio > 1e-3, ratio, 1e-3 + 0 * ratio))
-            return (d + 8) * xp.sum(terms, axis=-1), 2 * xp.sum(steep * size / scale, axis=-1)
-        total = xp.sum(E, axis=(-2, -1))
-        grow = 1 + xp.where(total < 1e3, total, 1e3 + 0 * total)  # more than the slope of phi, and finite
-        spread = 8 * d * (self._condition() * (1 + total) * grow)
-        inverse = self._inverse_size()
-        return spread, 4 * grow * inverse * length(xp.reshape(size, (*size.shape[:-2], d * d)))
+            e, off = E, size / self.covariance
+        else:
+            blur = 8 * d * u * self._condition() * (1 + frobenius(E))
+            off = (self._inverse_size() * frobenius(size) + blur)[..., None]
+            e = eigh(E)[0] if self.parameterization == "covariance" else gaussian.diagonal_of(E)
+        left = xp.clip(1 + e - off, 1e-3, None)  # of the scale, after the displacement
+        square = 0 if self.parameterization == "covariance" else 2 + abs(e) + off
+        steep = (abs(e) + off) / left * (1 + 2 * square)
+        bound = xp.sum((d + 8) * u * abs(e) * (2 + square + 1 / left) + steep * off, axis=-1)
+        if self.parameterization == "cholesky" and not self.diagonal:
+            bound = bound + (2 * d * frobenius(E) + off[..., 0]) * off[..., 0]
+        return bound
 
     # -- the old covariance -------------------------------------------------------------------------
 
