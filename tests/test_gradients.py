@@ -61,9 +61,9 @@ def smooth_points(case: Case, count: int, seed: int = 0) -> Any:
     1e-5 and 1e-3 agree, so that none that is not known is near. They are thrown close, to keep rounding small.
     """
     rng = np.random.default_rng(seed)
-    x = case.points(rng, 8000, spread=0.4 * case.spread)
+    x = map_point(lambda *leaf: np.concatenate(leaf), *(case.points(rng, 4000, spread=k * case.spread) for k in (0.4, 0.1)))
     with np.errstate(invalid="ignore"):  # the logarithm of the user's function
-        clear = [margins(s, a, x if k is None else x[k]) > 1e-2 * case.spread for s, a, k in blocks(case)]
+        clear = [margins(s, a, x if k is None else x[k]) > 1e-2 * min(case.spread, 1) for s, a, k in blocks(case)]
         kept = np.flatnonzero(np.all(clear, axis=0))
         outer, inner = (kept[side][:20] for side in (case.set.h(x)[kept] > 0, case.set.h(x)[kept] < 0))
         x = map_point(lambda leaf: leaf[np.concatenate([outer, inner])], x)

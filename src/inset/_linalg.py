@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._namespace import Array, cholesky, eye_like, length, namespace, stop_gradient, take
+from ._namespace import Array, cholesky, eye_like, keep, length, namespace, stop_gradient, symmetric_eigen, take
 
 # Arguments of logarithms and powers are cut off here. One number for all dtypes, so that a point judged in float32
 # is judged alike in float64; each set says in which direction it errs.
 FLOOR = 1e-30
+
+
+def raised(v: Array) -> Array:
+    """v, or `FLOOR` where it is below it. (ONNX's optimizer takes v + 1e-30 for v, so it is never added.)"""
+    return keep(~(v < FLOOR), v, FLOOR)
 
 
 def apply(A: Array, x: Array) -> Array:
@@ -104,9 +109,9 @@ def eigh(S: Array) -> tuple[Array, Array]:
     finite = xp.isfinite(size)
     unit = xp.where(finite & (size > 0), size, xp.ones_like(size))
     S = xp.where(finite[..., None], S / unit[..., None], eye_like(S.shape[-1], S))
-    # entries far below rounding underflow when squared, and batched solvers on accelerators then fail to converge
-    S = xp.where(abs(S) < float(xp.finfo(S.dtype).eps) ** 2, xp.zeros_like(S), S)
-    values, V = xp.linalg.eigh(S)
+    # entries far below rounding keep batched solvers on accelerators from converging
+    S = xp.where(abs(S) < float(xp.finfo(S.dtype).eps) / 64, xp.zeros_like(S), S)
+    values, V = symmetric_eigen(S)
     return xp.where(finite, unit * values, float("nan") * xp.ones_like(values)), V
 
 

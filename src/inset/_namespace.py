@@ -155,6 +155,20 @@ def length(v: Array) -> Array:
     return size[..., 0] * xp.linalg.vector_norm(v / size, axis=-1)
 
 
+def symmetric_eigen(S: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of finite symmetric matrices; on the CPU where an accelerator's solver gives up."""
+    if not is_torch(S):
+        return namespace(S).linalg.eigh(S)
+    torch = sys.modules["torch"]
+    if S.device.type == "cpu" or torch.compiler.is_compiling():
+        return torch.linalg.eigh(S)
+    try:
+        return torch.linalg.eigh(S)
+    except torch.linalg.LinAlgError:
+        values, V = torch.linalg.eigh(S.cpu())
+        return values.to(S.device), V.to(S.device)
+
+
 def cholesky(S: Array) -> Array:
     """The lower Cholesky factor; NaN, not an error, for each matrix of the batch that is not positive definite."""
     if is_torch(S):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .._linalg import FLOOR, orthant_domain
+from .._linalg import orthant_domain, raised
 from .._namespace import Array, arange_like, namespace
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
@@ -36,7 +36,7 @@ class CategoricalEntropy(ConvexSet):
         p = abs(x)
         evaluation = (self.n + 6) * (xp.sum(p + abs(_x_log_x(p)), axis=-1) + abs(self.kappa))
         # the slope log p + 1 where p has moved inward, away from 0
-        steep = 2 + abs(xp.log(p + size + FLOOR))
+        steep = 2 + abs(xp.log(raised(p + size)))
         return side_by_side([2 * size, (u * evaluation + xp.sum(steep * size, axis=-1))[..., None]])
 
     def domain(self, anchor: Array, x: Array) -> Array:
@@ -68,4 +68,4 @@ class CategoricalEntropy(ConvexSet):
 def _x_log_x(x: Array) -> Array:
     """x log x, continued linearly below 1e-30."""
     xp = namespace(x)
-    return x * xp.log(xp.where(x < FLOOR, FLOOR + 0 * x, x))
+    return x * xp.log(raised(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .._linalg import FLOOR, orthant_domain
+from .._linalg import FLOOR, orthant_domain, raised
 from .._namespace import Array, namespace, stop_gradient
 from .._root import root_between
 from .._set import ConvexSet, convex_set
@@ -37,7 +37,7 @@ class ExponentialCone(ConvexSet):
         steep = abs(self._log_ratio(y, z)) + 2
         # the logarithm of z changes by dz/(z - dz), and by no more than it has left to fall
         small = z <= 2 * size[..., 2]
-        fall = xp.log(z + FLOOR) - math.log(FLOOR) + 1
+        fall = xp.log(raised(z)) - math.log(FLOOR) + 1
         change = xp.where(small, fall, size[..., 2] / xp.where(small, xp.ones_like(z), z - size[..., 2]))
         movement = size[..., 0] + steep * size[..., 1] + (y + size[..., 1]) * xp.where(change < fall, change, fall)
         return side_by_side([2 * size[..., 1:], (u * (4 * a + 8 * y * steep) + movement)[..., None]])
@@ -84,7 +84,7 @@ class ExponentialCone(ConvexSet):
 
     def _log_ratio(self, y: Array, z: Array) -> Array:
         xp = namespace(y)
-        return xp.log(xp.where(y < FLOOR, FLOOR + 0 * y, y)) - xp.log(xp.where(z < FLOOR, FLOOR + 0 * z, z))
+        return xp.log(raised(y)) - xp.log(raised(z))
 
 
 def _ratio(a: Array, b: Array, c: Array) -> Array:

@@ -6,16 +6,16 @@ import math
 
 from .. import _gaussian as gaussian
 from .._linalg import (
-    FLOOR,
     eigh,
     frobenius,
     orthant_domain,
+    raised,
     semidefinite_gauge,
     smallest_eigenvalue,
     spectral_sum,
     symmetric,
 )
-from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
+from .._namespace import Array, eye_like, is_array, keep, namespace, stop_gradient
 from .._root import decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._shapes import side_by_side
@@ -183,7 +183,7 @@ class GaussianEntropy(ConvexSet):
 def _share(scales: Array, moved: Array) -> Array:
     """By which part of itself the geometric mean changes at most when each scale moves that much."""
     xp = namespace(scales)
-    ratio = moved / (scales + FLOOR)
+    ratio = moved / raised(scales)
     share = xp.mean(2 * ratio, axis=-1)
     return xp.where((xp.max(ratio, axis=-1) < 0.5) & (share < 1), share, xp.ones_like(share))
 
@@ -202,18 +202,14 @@ def _log_product(c: Array, t: Array) -> Array:
     return namespace(c).sum(_log(lifted(c, t[..., None])), axis=-1)
 
 
-def _raised(v: Array) -> Array:
-    return namespace(v).where(v < FLOOR, FLOOR + 0 * v, v)
-
-
 def _slope(v: Array) -> Array:
-    return 1 / _raised(v)
+    return 1 / raised(v)
 
 
 def _bend(v: Array) -> Array:
-    return -1 / namespace(v).where(v < 1e-15, 1e-15 + 0 * v, v) ** 2  # its square is finite in float32
+    return -1 / keep(~(v < 1e-15), v, 1e-15) ** 2  # its square is finite in float32
 
 
 def _log(v: Array) -> Array:
     """log v, its value at 1e-30 below that."""
-    return namespace(v).log(_raised(v))
+    return namespace(v).log(raised(v))

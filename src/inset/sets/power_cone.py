@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._linalg import FLOOR, orthant_domain
+from .._linalg import FLOOR, orthant_domain, raised
 from .._namespace import Array, is_array, namespace, stop_gradient
 from .._root import lifted, root_between
 from .._set import ConvexSet, convex_set
@@ -34,11 +34,11 @@ class PowerCone(ConvexSet):
     def rounding(self, x: Array, size: Array, u: float) -> Array:
         xp = namespace(x)
         a, b, z = abs(x[..., 0]), abs(x[..., 1]), abs(x[..., 2])
-        logs = abs(xp.log(a + FLOOR)) + abs(xp.log(b + FLOOR))
+        logs = abs(xp.log(raised(a))) + abs(xp.log(raised(b)))
         da, db, dz = size[..., 0], size[..., 1], size[..., 2]
         mean = self._mean(a + da, b + db)
         # concave in each argument: the change is largest towards 0, where all of the mean may go
-        ra, rb = da / (a + FLOOR), db / (b + FLOOR)
+        ra, rb = da / raised(a), db / raised(b)
         share = 2 * (self.alpha * ra + (1 - self.alpha) * rb)
         share = xp.where((ra < 0.5) & (rb < 0.5) & (share < 1), share, xp.ones_like(share))
         return side_by_side([2 * size[..., :2], (u * (2 * z + (8 + 4 * logs) * mean) + dz + share * mean)[..., None]])
@@ -75,7 +75,7 @@ class PowerCone(ConvexSet):
         def at(s: Array) -> tuple[Array, Array, Array]:
             r, rest = z / (1 + xp.exp(-s)), z / (1 + xp.exp(s))
             pair = lifted(a, self.alpha * r * rest), lifted(b, (1 - self.alpha) * r * rest)
-            return *(xp.where(v < FLOOR, FLOOR + 0 * v, v) for v in pair), r
+            return *(raised(v) for v in pair), r
 
         def excess(s: Array) -> Array:
             u, v, r = at(s)
@@ -100,6 +100,6 @@ class PowerCone(ConvexSet):
     def _power(self, a: Array, alpha: Array | float) -> Array:
         xp = namespace(a)
         low = a < FLOOR
-        power = xp.exp(alpha * xp.log(xp.where(low, FLOOR + 0 * a, a)))
+        power = xp.exp(alpha * xp.log(raised(a)))
         positive = xp.where(a > 0, a, 0 * a)
         return xp.where(low, power * xp.where(low, positive, 0 * a) / FLOOR, power)

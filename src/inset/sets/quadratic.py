@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, eigh, root, squared_norm
+from .._linalg import apply, eigh, raised, root, squared_norm
 from .._namespace import Array, is_traced, length, namespace, stop_gradient
 from .._root import decreasing_root
 from .._set import ConvexSet, convex_set
@@ -58,7 +58,7 @@ class Quadratic(ConvexSet):
         xp = namespace(x)
         n = x.shape[-1]
         M, _, t, s, root_size = self._terms(x)
-        stretch = 4 * s / (root_size + abs(t + s / M) + float(xp.finfo(x.dtype).tiny))
+        stretch = 4 * s / raised(root_size + abs(t + s / M))
         P, q = length(xp.reshape(self.P, (*self.P.shape[:-2], n * n))), length(self.q)
         unit = length(x) / M
         evaluation = (2 * n + 8) * (stretch * (M * P * unit * unit / 2 + q * unit + abs(self.r) / M) + M * root_size)
