@@ -22,7 +22,7 @@ from inset.affine import onto
 SEEDS = st.integers(0, 2**32 - 1)
 every_case = pytest.mark.parametrize("case", CASES, ids=repr)
 every_method = pytest.mark.parametrize("method", METHODS)
-examples = settings(max_examples=5)
+examples = settings(max_examples=3)
 
 
 def points(case: Case, rng: np.random.Generator, *batch: int) -> Any:

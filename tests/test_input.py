@@ -206,7 +206,7 @@ def test_static_fields(build: Any, words: tuple[str, ...]) -> None:
 @every_case
 @every_method
 @pytest.mark.parametrize("framework", ("torch", "numpy"))
-@pytest.mark.parametrize("bad", (float("nan"), float("inf"), -float("inf")))
+@pytest.mark.parametrize("bad", (float("nan"), float("inf")))
 def test_nonfinite_rows_stay_alone(case: Case, method: Any, framework: str, bad: float) -> None:
     """NaN out for the sample that had NaN or inf; bit for bit the same for the others; no exception."""
     x = case.points(np.random.default_rng(0), 6)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from . import _ray, _strict
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
-from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient
+from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient, take
 from ._ray import active_row
 from ._set import ConvexSet
 from ._shapes import check_point, largest, side_by_side
@@ -99,7 +99,7 @@ def _interpolate(
         return _cast(x, dtypes), _info(pulled, None, computed) if informed else None
     values = computed
     if strict:
-        values = _strict.upper(frozen, still, computed, narrow if has_equalities(set) else 0.0)
+        values = _strict.upper(frozen, still, still0, computed, narrow if has_equalities(set) else 0.0)
     eta, active, outside = _weight(set, near, x0, values, values0, method)
     sound = largest(side_by_side(values0)) < 0
     if strict:
@@ -162,7 +162,11 @@ def _chord(
     outside = ~(top <= 0)
     h = _row(set, x, i, values)
     h = h + (top - stop_gradient(h))  # the value with its rounding bound, the derivative of the constraint
-    h0 = _row(set, x0, xp.argmax(v0, axis=-1) if paper else i, values)
+    i0 = xp.argmax(v0, axis=-1) if paper else i
+    if v0.ndim == 1:  # one anchor for all samples: its constraints are few, no row has to be picked per sample
+        h0 = take(side_by_side([part.constraints(x0) for part in parts(set)]), i0)
+    else:
+        h0 = _row(set, x0, i0, values)
     return h0 / (h0 - keep(outside, h, 0.0)), i, outside
 
 

@@ -37,10 +37,10 @@ def roundoff(x: Point) -> float:
     return float(namespace(leaf).finfo(leaf.dtype).eps) / 2
 
 
-def upper(parts: tuple[ConvexSet, ...], x: Point, values: list[Array], narrow: float) -> list[Array]:
-    """Upper bounds of the exact constraints, given computed ones; `narrow`: roundoff if x itself will be rounded."""
+def upper(parts: tuple[ConvexSet, ...], x: Point, anchor: Point, values: list[Array], narrow: float) -> list[Array]:
+    """Upper bounds of the exact constraints at x, given computed ones; `narrow`: roundoff if x will be rounded."""
     u, lifted = roundoff(x), []
-    size = map_point(lambda leaf: narrow * abs(leaf) if narrow else 0.0 * leaf, x)
+    size = map_point(lambda a, b: narrow * abs(b) if narrow else 0.0 * a, anchor, x)  # no displacement: a small 0
     for part, value in zip(parts, values, strict=True):
         lifted.append(value + part.rounding(x, size, u) if offers(part, "rounding") else value)
     return lifted

@@ -53,18 +53,20 @@ class SecondOrderCone(ConvexSet):
 
     def rounding(self, x: Array, size: Array, u: float) -> Array:
         k, n = self.A.shape[-2:]
-        xp = namespace(x)
-        slope = length(xp.reshape(self.A, (*self.A.shape[:-2], k * n))) + length(self.z)
-        terms = slope * length(x)[..., None] + length(self.b) + abs(self.d)
-        return u * (n + k / 2 + 4) * terms + slope * length(size)[..., None]
+        return self._slope(u * (n + k / 2 + 4) * abs(x) + size) + u * (n + k / 2 + 4) * (length(self.b) + abs(self.d))
 
     def check(self) -> None:
         for name in ("A", "b", "z", "d"):
             require(self, name, "finite", lambda xp, value: xp.isfinite(value))
 
-    def _image(self, x: Array) -> Array:
+    def _slope(self, size: Array) -> Array:
+        """| |A_i| size | + |z_i|.size: by how much h_i changes at most when each coordinate moves by its size."""
+        return length(self._image(size, abs(self.A))) + apply(abs(self.z), size)
+
+    def _image(self, x: Array, A: Array | None = None) -> Array:
         """A_i x for every i, `(*batch, m, k)`."""
-        *batch, m, k, n = self.A.shape
+        A = self.A if A is None else A
+        *batch, m, k, n = A.shape
         xp = namespace(x)
-        flat = apply(xp.reshape(self.A, (*batch, m * k, n)), x)
+        flat = apply(xp.reshape(A, (*batch, m * k, n)), x)
         return xp.reshape(flat, (*flat.shape[:-1], m, k))
