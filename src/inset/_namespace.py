@@ -119,6 +119,11 @@ def keep(condition: Array, a: Array, other: float) -> Array:
     return xp.where(condition, a, xp.full_like(a, other) if a.ndim == 0 else other)
 
 
+def muladd(a: Array, b: Array, c: Array) -> Array:
+    """a + b c, in one pass where the framework has it."""
+    return sys.modules["torch"].addcmul(a, b, c) if is_torch(a) else a + b * c
+
+
 def gather(v: Array, i: Array) -> Array:
     """v[..., i], one entry of the last axis per sample. Torch's own: array-api-compat's spends six operations more."""
     if is_torch(v):

@@ -101,13 +101,14 @@ def _interpolate(
     if strict:
         values = _strict.upper(frozen, still, still0, computed, narrow if has_equalities(set) else 0.0)
     eta, active, outside = _weight(set, near, x0, values, values0, method)
-    sound = largest(side_by_side(values0)) < 0
     if strict:
         margin = _strict.Margin(frozen, still0, values0, narrow, dtypes)
         # exactly the weight that was certified, with the derivative of the one that was computed
         eta = margin.shrink(set, still, stop_gradient(eta)) + (eta - stop_gradient(eta))
-        sound = sound & margin.anchor_is_certified()
         eta = keep(outside | (reach < 1), eta, 1.0)
+        sound = margin.anchor_is_certified()
+    else:
+        sound = largest(side_by_side(values0)) < 0
     eta = keep(sound, eta, float("nan"))
     y = _cast(_ray.between(set, x0, eta, near), dtypes)
     return y, _info(eta * reach * pulled, keep(outside | (reach < 1), active, -1), computed) if informed else None

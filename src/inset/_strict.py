@@ -54,16 +54,20 @@ class Margin:
         self.anchor, self.narrow, self.dtypes, self.u = anchor, narrow, dtypes, roundoff(anchor)
         self.known = tuple([part for part in parts if offers(part, "rounding")])
         self.unknown = tuple([part for part in parts if not offers(part, "rounding")])
+        self.unbounded = [v for p, v in zip(parts, values0, strict=True) if not offers(p, "rounding")]
         if self.known:
             self.depth = -side_by_side([v for p, v in zip(parts, values0, strict=True) if offers(p, "rounding")])
             self.fixed = self._bounds(anchor, self._displacement(anchor), 4)
             self.at_anchor = 2 * self.fixed
 
     def anchor_is_certified(self) -> Array:
-        """Whether the anchor is inside by more than rounding, `(*batch,)`."""
+        """Whether the anchor is inside, by more than rounding where its bound is known, `(*batch,)`."""
+        sound = largest(side_by_side(self.unbounded)) < 0 if self.unbounded else None
         if not self.known:
-            return namespace(leaves(self.anchor)[0]).asarray(True)
-        return namespace(self.depth).all(self.depth > self.at_anchor, axis=-1)
+            return sound
+        xp = namespace(self.depth)
+        certified = xp.all(self.depth > self.at_anchor, axis=-1)
+        return certified if sound is None else certified & sound
 
     def shrink(self, set: ConvexSet, x: Point, eta: Array) -> Array:
         """A weight below eta at which the rounded result is in the set."""

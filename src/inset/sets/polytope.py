@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import apply, pick
-from .._namespace import Array, length, namespace
+from .._namespace import Array, length, muladd, namespace
 from .._set import ConvexSet, convex_set
 from .._values import require
 
@@ -37,7 +37,7 @@ class Polytope(ConvexSet):
         k = u * (x.shape[-1] + 2)
         # finite also for a row that never binds
         offset = k * namespace(x).clip(abs(self.b), 0.0, 1e30)
-        return length(self.A) * (k * length(x) + length(size))[..., None] + offset
+        return muladd(offset, length(self.A), (k * length(x) + length(size))[..., None])
 
     def check(self) -> None:
         require(self, "A", "finite", lambda xp, A: xp.isfinite(A))
