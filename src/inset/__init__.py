@@ -7,7 +7,7 @@ from ._anchor import interior_point
 from ._combine import Intersection, Product
 from ._diagnose import Diagnosis, diagnose
 from ._errors import AnchorError, PointShapeError
-from ._project import Info, project
+from ._project import Info, Method, project, project_with_info
 from ._set import ConvexSet, convex_set, index, static
 from .affine import Equality
 from .sets.ball import Ball
@@ -46,6 +46,7 @@ __all__ = [
     "GaussianKL",
     "Info",
     "Intersection",
+    "Method",
     "PointShapeError",
     "Polytope",
     "PowerCone",
@@ -61,5 +62,6 @@ __all__ = [
     "index",
     "interior_point",
     "project",
+    "project_with_info",
     "static",
 ]

@@ -59,7 +59,14 @@ def project(
 def project_with_info(
     set: ConvexSet, x: Point, anchor: Point | None = None, *, method: Method = "chord", strict: bool = True
 ) -> tuple[Point, Info]:
-    """`project`, and for each sample its eta, active constraint and h(x)."""
+    """`project`, and for each sample its eta, active constraint and h(x), as an `Info`.
+
+    >>> import numpy as np
+    >>> from inset import Box, project_with_info
+    >>> y, info = project_with_info(Box(-np.ones(2), np.ones(2)), np.array([4.0, 0.0]), np.zeros(2))
+    >>> float(info.eta.round(6)), int(info.active)   # the constraints are lower - x, then x - upper
+    (0.25, 2)
+    """
     return _project(set, x, anchor, method, strict, True)
 
 

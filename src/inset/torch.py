@@ -17,7 +17,7 @@ from ._project import METHODS, Info, Method, project, project_with_info
 from ._set import ConvexSet
 from ._shapes import event_dims
 
-__all__ = ["Info", "Projection", "project"]
+__all__ = ["Info", "Projection", "project", "project_with_info"]
 
 
 class Projection(nn.Module):

@@ -1,0 +1,178 @@
+"""ONNX: a projection exported by torch and run by onnxruntime gives the same numbers, up to float32 rounding.
+
+Python numbers in a set are stored in float32 by the exporter, so everything here is float32.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from cases import CASES, Case, convert
+from torch import nn
+
+import inset._ray
+from inset._fields import leaves, map_point
+from inset.torch import Projection
+
+EIGEN = "ONNX has no eigenvalues"
+CHOLESKY = "ONNX has no Cholesky factor and no triangular solve"
+SORT = "the exporter knows no stable sort"
+
+#: What cannot be exported, and why; all the rest can.
+UNSUPPORTED: tuple[tuple[str, str, str], ...] = (
+    ("ball-1", "ray", SORT),
+    ("psd", "chord", EIGEN),
+    ("psd", "ray", EIGEN),
+    ("lmi", "chord", EIGEN),
+    ("lmi", "ray", EIGEN),
+    ("spectral-ball", "chord", EIGEN),
+    ("spectral-ball", "ray", EIGEN),
+    ("gaussian-entropy-full", "chord", EIGEN),
+    ("gaussian-entropy-full", "ray", EIGEN),
+    ("gaussian-kl-full", "chord", CHOLESKY),
+    ("gaussian-kl-full", "ray", CHOLESKY),
+    ("gaussian-kl-cholesky", "chord", CHOLESKY),
+    ("gaussian-kl-cholesky", "ray", CHOLESKY),
+    ("product", "chord", EIGEN + " (its second block is PSD)"),
+    ("product", "ray", EIGEN + " (its second block is PSD)"),
+)
+
+SUPPORTED: tuple[tuple[str, str], ...] = (
+    ("polytope", "chord"),
+    ("polytope", "ray"),
+    ("box", "chord"),
+    ("box", "ray"),
+    ("box-numbers", "chord"),
+    ("box-numbers", "ray"),
+    ("ball-1", "chord"),
+    ("ball-2", "chord"),
+    ("ball-2", "ray"),
+    ("ball-inf", "chord"),
+    ("ball-inf", "ray"),
+    ("ellipsoid", "chord"),
+    ("ellipsoid", "ray"),
+    ("quadratic", "chord"),
+    ("quadratic", "ray"),
+    ("paraboloid", "chord"),
+    ("paraboloid", "ray"),
+    ("second-order-cone", "chord"),
+    ("second-order-cone", "ray"),
+    ("exponential-cone", "chord"),
+    ("exponential-cone", "ray"),
+    ("power-cone", "chord"),
+    ("power-cone", "ray"),
+    ("simplex", "chord"),
+    ("simplex", "ray"),
+    ("categorical-entropy", "chord"),
+    ("categorical-entropy", "ray"),
+    ("gaussian-entropy", "chord"),
+    ("gaussian-entropy", "ray"),
+    ("gaussian-entropy-cholesky", "chord"),
+    ("gaussian-entropy-cholesky", "ray"),
+    ("gaussian-entropy-log-std", "chord"),
+    ("gaussian-entropy-log-std", "ray"),
+    ("gaussian-kl", "chord"),
+    ("gaussian-kl", "ray"),
+    ("gaussian-kl-states", "chord"),
+    ("gaussian-kl-states", "ray"),
+    ("gaussian-kl-std", "chord"),
+    ("gaussian-kl-std", "ray"),
+    ("gaussian-kl-log-std", "chord"),
+    ("gaussian-kl-log-std", "ray"),
+    ("strings", "chord"),
+    ("strings", "ray"),
+    ("sublevel", "chord"),
+    ("sublevel", "ray"),
+    ("sublevel-domain", "chord"),
+    ("sublevel-domain", "ray"),
+    ("sublevel-parameters", "chord"),
+    ("sublevel-parameters", "ray"),
+    ("intersection", "chord"),
+    ("intersection", "ray"),
+    ("equality", "chord"),
+    ("equality", "ray"),
+)
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(autouse=True)
+def quiet_exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No remarks about torchvision, and a short search on the ray: the graph of each step is the same."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    monkeypatch.setattr(inset._ray, "STEPS", 4)
+    yield
+    logger.setLevel(before)
+
+
+class SideBySide(nn.Module):
+    """Several layers, each with a point of its own: one export is much cheaper than many."""
+
+    def __init__(self, layers: list[Projection]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, points: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([layer(x) for layer, x in zip(self.layers, points, strict=True)])
+
+
+def prepared(case: Case, method: Any) -> tuple[Projection, Any]:
+    layer = Projection(convert(case.set, "torch", "float32"), convert(case.anchor, "torch", "float32"), method=method)
+    near, far = (case.points(np.random.default_rng(k), 4, spread=s) for k, s in ((1, 0.03 * case.spread), (2, None)))
+    x = map_point(lambda a, b: np.concatenate([a, b]), near, far)
+    return layer.eval(), convert(x, "torch", "float32")
+
+
+def export(module: nn.Module, x: Any) -> onnxruntime.InferenceSession:
+    program = torch.onnx.export(module, (x,), dynamo=True, verbose=False)
+    assert program is not None
+    return onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+
+
+@pytest.mark.parametrize("method", ("chord", "ray"))
+def test_onnxruntime_equals_torch(method: str) -> None:
+    """The results agree with torch's, and are in the set."""
+    names = [name for name, m in SUPPORTED if m == method]
+    layers, points = zip(*(prepared(BY_NAME[name], method) for name in names), strict=True)
+    session = export(SideBySide(list(layers)), points)
+    inputs = dict(zip([i.name for i in session.get_inputs()], [leaf.numpy() for leaf in leaves(points)], strict=True))
+    outputs = iter(session.run(None, inputs))
+    wrong = {}
+    for name, layer, x in zip(names, layers, points, strict=True):
+        expected = layer(x)
+        given = map_point(lambda _: torch.from_numpy(np.asarray(next(outputs))), expected)
+        # where logarithms meet the edge of their domain, rounding decides which of two feasible points is taken
+        tolerance = 1e-3 if "entropy" in name or name in ("exponential-cone", "power-cone") else 1e-5
+        error = max(
+            float(((a - b).abs().max() / (1 + b.abs().max())).detach())
+            for a, b in zip(leaves(given), leaves(expected), strict=True)
+        )
+        inside = bool(layer.set is not None and layer.set.contains(given).all())
+        if not error <= tolerance or not inside:
+            wrong[name] = (error, inside)
+    assert wrong == {}
+
+
+def test_lists_cover_every_case() -> None:
+    listed = [*SUPPORTED, *((name, method) for name, method, _ in UNSUPPORTED)]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {(case.name, method) for case in CASES for method in ("chord", "ray")}
+
+
+@pytest.mark.parametrize(
+    "name, method", (("ball-1", "ray"), ("psd", "chord"), ("gaussian-entropy-full", "chord"), ("gaussian-kl-cholesky", "chord"))
+)
+def test_unsupported_really_are(name: str, method: str) -> None:
+    """One for each reason: if torch or ONNX learns the operator, the list above is to be shortened."""
+    assert (name, method) in [(n, m) for n, m, _ in UNSUPPORTED]
+    layer, x = prepared(BY_NAME[name], method)
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        export(layer, x)
