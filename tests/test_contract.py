@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CASES, Case, convert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inset
+from cases import CASES, Case, convert
 from inset._combine import parts
 from inset._fields import field_leaves, leaves, map_fields, map_point
 from inset._namespace import is_array
@@ -50,9 +50,7 @@ def flat(x: Any, set: Any) -> np.ndarray:
     """The coordinates of points side by side, `(*batch, n)`."""
     ndims = leaves(set.event_ndim)
     arrays = [np.asarray(leaf) for leaf in leaves(x)]
-    return np.concatenate(
-        [a.reshape(*a.shape[: a.ndim - k], -1) for a, k in zip(arrays, ndims, strict=True)], axis=-1
-    )
+    return np.concatenate([a.reshape(*a.shape[: a.ndim - k], -1) for a, k in zip(arrays, ndims, strict=True)], axis=-1)
 
 
 def slack(set: Any, y: Any) -> np.ndarray:
@@ -75,9 +73,7 @@ def test_constraints_are_convex(case: Case, seed: int) -> None:
             a, b = (into_domain(set, point, case.anchor)[0] for point in (a, b))
         a, b = (between(set, case.anchor, np.float64(0.999), point) for point in (a, b))  # in it by more than rounding
     t = rng.uniform(size=64)
-    mix = map_point(
-        lambda p, q, k: (1 - t[(..., *(None,) * k)]) * p + t[(..., *(None,) * k)] * q, a, b, set.event_ndim
-    )
+    mix = map_point(lambda p, q, k: (1 - t[(..., *(None,) * k)]) * p + t[(..., *(None,) * k)] * q, a, b, set.event_ndim)
     at_a, at_b, at_mix = (set.constraints(point) for point in (a, b, mix))
     binds = at_a[0] > -np.inf  # not a bound at infinity
     assert np.isfinite(at_a[:, binds]).all() and np.isfinite(at_b[:, binds]).all()
@@ -152,7 +148,7 @@ def test_batch_equals_loop(case: Case, method: Any) -> None:
     x = points(case, np.random.default_rng(0), 12)
     whole = inset.project(case.set, x, case.anchor, method=method)
     for i in range(12):
-        alone = inset.project(case.set, map_point(lambda leaf: leaf[i], x), case.anchor, method=method)
+        alone = inset.project(case.set, map_point(lambda leaf, i=i: leaf[i], x), case.anchor, method=method)
         for a, b in zip(leaves(alone), leaves(whole), strict=True):
             np.testing.assert_allclose(a, b[i], rtol=1e-9, atol=1e-12)
 

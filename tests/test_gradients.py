@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case, convert
 
 import inset
+from cases import CASES, Case, convert
 from inset._fields import field_leaves, leaves, map_fields, map_point
 from inset._namespace import is_array
 from inset._project import METHODS, project_with_info
@@ -61,7 +61,9 @@ def smooth_points(case: Case, count: int, seed: int = 0) -> Any:
     1e-5 and 1e-3 agree, so that none that is not known is near. They are thrown close, to keep rounding small.
     """
     rng = np.random.default_rng(seed)
-    x = map_point(lambda *leaf: np.concatenate(leaf), *(case.points(rng, 4000, spread=k * case.spread) for k in (0.4, 0.1)))
+    x = map_point(
+        lambda *leaf: np.concatenate(leaf), *(case.points(rng, 4000, spread=k * case.spread) for k in (0.4, 0.1))
+    )
     with np.errstate(invalid="ignore"):  # the logarithm of the user's function
         clear = [margins(s, a, x if k is None else x[k]) > 1e-2 * min(case.spread, 1) for s, a, k in blocks(case)]
         kept = np.flatnonzero(np.all(clear, axis=0))
@@ -108,7 +110,7 @@ def moved_onto(set: Any, x: Any) -> Any:
     return onto(set, x)
 
 
-# -- against differences ------------------------------------------------------------------------------------
+# -- against differences -------------------------------------------------------------------------------------
 
 
 @every_case
@@ -140,10 +142,20 @@ def test_gradcheck_of_fields_and_anchors(case: Case, method: Any) -> None:
     ]
     start = list(leaves(anchor))
     tidy = [symmetriser(case, leaf, min(leaf.ndim, 2)) for leaf in [*floats, *start]]
-    if case.name in ("spectral-ball", "ellipsoid", "strings", "polytope", "second-order-cone", "equality", "intersection"):
+    if case.name in (
+        "spectral-ball",
+        "ellipsoid",
+        "strings",
+        "polytope",
+        "second-order-cone",
+        "equality",
+        "intersection",
+    ):
         tidy = [lambda X: X] * len(tidy)
     if case.name.startswith("gaussian-kl"):
-        tidy = [t if leaf.shape[-2:] == (2, 2) else (lambda X: X) for t, leaf in zip(tidy, [*floats, *start], strict=True)]
+        tidy = [
+            t if leaf.shape[-2:] == (2, 2) else (lambda X: X) for t, leaf in zip(tidy, [*floats, *start], strict=True)
+        ]
 
     def g(*flat: torch.Tensor) -> Any:
         values = iter([clean(v) for clean, v in zip(tidy, flat, strict=True)])
@@ -167,12 +179,12 @@ def _fresh(set: Any) -> Any:
     return set
 
 
-# -- against the paper ------------------------------------------------------------------------------------------
+# -- against the paper ---------------------------------------------------------------------------------------
 
 
 @every_case
 def test_gradient_is_the_papers(case: Case) -> None:
-    """J^T v = eta (v + (v.(g - x0) / h(x0)) grad h), grad h by autograd of h; where no equality or domain interferes."""
+    """J^T v = eta (v + (v.(g - x0) / h(x0)) grad h), grad h by autograd of h; away from the edge of a domain."""
     for set, anchor, k in blocks(case):
         points = case.points(np.random.default_rng(2), 4000, spread=0.3 * case.spread)
         points = points if k is None else points[k]
@@ -180,7 +192,7 @@ def test_gradient_is_the_papers(case: Case) -> None:
             keep = (margins(set, anchor, points) > 1e-6) & (set.h(onto(set, points)) > 0)
         assert keep.sum() >= 3
         set, x0 = convert(set, "torch"), convert(anchor, "torch")
-        x = map_point(lambda leaf: convert(leaf[keep], "torch").requires_grad_(), points)
+        x = map_point(lambda leaf, keep=keep: convert(leaf[keep], "torch").requires_grad_(), points)
         y, info = project_with_info(set, x, x0, method="paper", strict=False)
         generator = torch.Generator().manual_seed(0)
         v = [torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype) for leaf in leaves(y)]
@@ -190,13 +202,12 @@ def test_gradient_is_the_papers(case: Case) -> None:
         slope = [torch.zeros_like(p) if s is None else s for s, p in zip(slope, leaves(moved), strict=True)]
         count = int(keep.sum())
         dot = sum(
-            (a * (b - c)).reshape(count, -1).sum(-1) for a, b, c in zip(v, leaves(y), leaves(onto(set, x0)), strict=True)
+            (a * (b - c)).reshape(count, -1).sum(-1)
+            for a, b, c in zip(v, leaves(y), leaves(onto(set, x0)), strict=True)
         )
         weight = (dot / set.h(onto(set, x0))).detach()
         wide = [(..., *(None,) * (leaf.ndim - 1)) for leaf in v]
-        pulled = [
-            (info.eta[w] * (a + weight[w] * s)).detach() for w, a, s in zip(wide, v, slope, strict=True)
-        ]
+        pulled = [(info.eta[w] * (a + weight[w] * s)).detach() for w, a, s in zip(wide, v, slope, strict=True)]
         if has_equalities(set):  # then through the linear map onto the affine hull
             pulled = torch.autograd.grad(leaves(moved), leaves(x), pulled)
         for a, b in zip(got, pulled, strict=True):
@@ -212,10 +223,10 @@ def test_jacobian_at_the_anchor(case: Case, method: Any, strict: bool) -> None:
         set, x0 = convert(set, "torch"), convert(anchor, "torch")
         flat = list(leaves(x0))
 
-        def g(*flat: torch.Tensor) -> Any:
+        def g(*flat: torch.Tensor, set: Any = set, x0: Any = x0) -> Any:
             return leaves(inset.project(set, rebuild(x0, list(flat)), x0, method=method, strict=strict))
 
-        def linear(*flat: torch.Tensor) -> Any:
+        def linear(*flat: torch.Tensor, set: Any = set, x0: Any = x0) -> Any:
             return leaves(onto(set, rebuild(x0, list(flat)), None))
 
         got = torch.autograd.functional.jacobian(g, tuple(flat))
@@ -225,7 +236,7 @@ def test_jacobian_at_the_anchor(case: Case, method: Any, strict: bool) -> None:
                 torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
-# -- where a gradient is hard to have -------------------------------------------------------------------------------
+# -- where a gradient is hard to have ------------------------------------------------------------------------
 
 
 def gradient(set: Any, x: Any, anchor: Any, method: str, strict: bool) -> tuple[Any, list[torch.Tensor]]:
@@ -265,15 +276,13 @@ def test_alive_at_kinks(case: Case, method: Any, strict: bool) -> None:
 
 @every_case
 @every_method
-@pytest.mark.parametrize(
-    "dtype, size", (("float32", 1e30), ("float32", None), ("float64", 1e300), ("float64", None))
-)
+@pytest.mark.parametrize("dtype, size", (("float32", 1e30), ("float32", None), ("float64", 1e300), ("float64", None)))
 def test_finite_for_huge_points(case: Case, method: Any, dtype: str, size: float | None) -> None:
     """Up to the largest number of the dtype; the gradient is finite, and non-zero as far as it can be represented."""
     size = float(torch.finfo(getattr(torch, dtype)).max) if size is None else size
+    rng = np.random.default_rng(4)
     for base, anchor, _ in blocks(case):
         set, x0 = convert(base, "torch", dtype), convert(anchor, "torch", dtype)
-        rng = np.random.default_rng(4)
 
         def throw(leaf: torch.Tensor, k: int) -> torch.Tensor:
             direction = rng.uniform(-1, 1, size=(8, *leaf.shape[leaf.ndim - k :]))
@@ -295,9 +304,15 @@ def test_finite_for_huge_points(case: Case, method: Any, dtype: str, size: float
 @pytest.mark.parametrize(
     "name, x",
     (
-        ("exponential-cone", [[-1.0, 1.0, -2.0], [1.0, -1.0, 1.0], [1.0, -1.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]),
+        (
+            "exponential-cone",
+            [[-1.0, 1.0, -2.0], [1.0, -1.0, 1.0], [1.0, -1.0, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]],
+        ),
         ("power-cone", [[-1.0, 1.0, 0.5], [1.0, -1.0, 0.5], [-1.0, -1.0, 5.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]),
-        ("categorical-entropy", [[-1.0, 1.0, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0], [-3.0, -3.0, 5.0, 2.0], [0.5, 0.5, 0.0, 0.0]]),
+        (
+            "categorical-entropy",
+            [[-1.0, 1.0, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0], [-3.0, -3.0, 5.0, 2.0], [0.5, 0.5, 0.0, 0.0]],
+        ),
         ("sublevel-domain", [[-2.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0], [-50.0, 3.0, -2.0, 8.0]]),
     ),
 )
@@ -321,7 +336,7 @@ def test_alive_for_negative_variances(case: Case, method: Any, strict: bool) -> 
     assert_alive(y, grads, 5)
 
 
-# -- torch against JAX --------------------------------------------------------------------------------------------------
+# -- torch against JAX ---------------------------------------------------------------------------------------
 
 
 @every_case

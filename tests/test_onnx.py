@@ -142,7 +142,7 @@ def test_onnxruntime_equals_torch(method: str) -> None:
     """The results agree with torch's, and are in the set."""
     names = [name for name, m in SUPPORTED if m == method]
     layers, points = zip(*(prepared(BY_NAME[name], method) for name in names), strict=True)
-    session = export(SideBySide(list(layers)), points)
+    session = export(SideBySide(list(layers)).eval(), points)
     inputs = dict(zip([i.name for i in session.get_inputs()], [leaf.numpy() for leaf in leaves(points)], strict=True))
     outputs = iter(session.run(None, inputs))
     wrong = {}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import CASES, CERTIFIED, Case, convert, to_float64
 
 import inset
+from cases import CASES, CERTIFIED, Case, convert, to_float64
 from inset._fields import leaves, map_point
 from inset._project import METHODS, project_with_info
 
@@ -65,6 +65,22 @@ def test_no_violation(case: Case, dtype: str) -> None:
         y = inset.project(set, x, anchor, method=method)
         assert all(leaf.dtype == getattr(torch, dtype) for leaf in leaves(y))
         assert violations(set, y) == 0
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+@pytest.mark.parametrize(
+    "name", ("box", "lmi", "paraboloid", "second-order-cone", "psd", "exponential-cone", "power-cone")
+)
+def test_no_violation_for_huge_points_of_unbounded_sets(name: str, dtype: str) -> None:
+    """They are pulled back before h is evaluated, and rounded after it, also where they are inside."""
+    case = next(case for case in CASES if case.name == name)
+    set, anchor = convert(case.set, "torch", dtype), convert(case.anchor, "torch", dtype)
+    generator = torch.Generator().manual_seed(6)
+    count = 20_000
+    size = 10 ** (28 + 10 * torch.rand(count, generator=generator, dtype=torch.float64))
+    step = torch.randn(count, *anchor.shape, generator=generator, dtype=torch.float64)
+    x = (size.reshape(count, *(1,) * anchor.ndim) * step).clamp(-3e38, 3e38).to(anchor.dtype)
+    assert violations(set, inset.project(set, x, anchor)) == 0
 
 
 # -- away from the origin ---------------------------------------------------------------------------
