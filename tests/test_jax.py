@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, Case, convert
 
 import inset
 import inset.jax
+from cases import CASES, Case, convert
 from inset._fields import field_leaves, leaves, map_arrays, map_point
 from inset._namespace import is_array
 from inset.jax import project, project_with_info
@@ -117,7 +117,9 @@ def test_vmap_over_points(name: str) -> None:
 def test_vmap_axes_of_fields() -> None:
     """`in_axes` may be a set that holds an axis in place of each array: here radii are mapped over, centres not."""
     balls = inset.Ball(jnp.zeros(2), jnp.array([1.0, 2.0, 3.0]))
-    axes = jax.tree_util.tree_map_with_path(lambda path, _: 0 if "radius" in jax.tree_util.keystr(path) else None, balls)
+    axes = jax.tree_util.tree_map_with_path(
+        lambda path, _: 0 if "radius" in jax.tree_util.keystr(path) else None, balls
+    )
     for in_axes in (axes, jax.tree_util.tree_map(lambda _: 0, inset.Ball(jnp.zeros((3, 2)), balls.radius))):
         set = balls if in_axes is axes else inset.Ball(jnp.zeros((3, 2)), balls.radius)
         y = jax.vmap(project, (in_axes, None, None))(set, jnp.array([6.0, 8.0]), jnp.zeros(2))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case, convert, log_sum_exp
 from torch import nn
 
 import inset
+from cases import CASES, Case, convert, log_sum_exp
 from inset import AnchorError, Ball, Box, Equality, Polytope, Product, Strings, Sublevel
 from inset._fields import leaves
 from inset.torch import Projection
@@ -141,8 +141,13 @@ def test_learnable_ball_keeps_its_anchor_up_to_date(field: str) -> None:
 
 
 def test_learnable_polytope_needs_an_anchor() -> None:
-    for set in (Polytope(nn.Parameter(A.clone()), b), Polytope(A, b) & Ball(torch.zeros(2), nn.Parameter(torch.ones(())))):
-        with pytest.raises(AnchorError, match=r"learnable fields and no closed-form anchor.*pass Projection\(set, anchor\)"):
+    for set in (
+        Polytope(nn.Parameter(A.clone()), b),
+        Polytope(A, b) & Ball(torch.zeros(2), nn.Parameter(torch.ones(()))),
+    ):
+        with pytest.raises(
+            AnchorError, match=r"learnable fields and no closed-form anchor.*pass Projection\(set, anchor\)"
+        ):
             Projection(set)
     rows = nn.Parameter(A.clone())
     layer = Projection(Polytope(rows, b), torch.zeros(2))
@@ -169,7 +174,9 @@ def test_set_and_anchor_depend_on_the_input() -> None:
     rows, bounds = nn.Linear(5, 6), nn.Linear(5, 3)
     layer, z, x = Projection(), torch.randn(9, 5), 10 * torch.randn(9, 2)
     set = Polytope(rows(z).reshape(9, 3, 2), bounds(z).exp())
-    anchor = 0.1 * torch.tanh(z[:, :2]) * bounds(z).exp().amin(-1, keepdim=True) / (1 + rows(z).norm(dim=-1, keepdim=True))
+    anchor = (
+        0.1 * torch.tanh(z[:, :2]) * bounds(z).exp().amin(-1, keepdim=True) / (1 + rows(z).norm(dim=-1, keepdim=True))
+    )
     y = layer(x, set=set, anchor=anchor)
     assert set.contains(y).all() and y.shape == x.shape
     y.sum().backward()
@@ -336,12 +343,18 @@ def test_repr() -> None:
 # -- errors ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("anchor, words", (
-    (torch.tensor([3.0, 0.0]), ("Polytope", "constraint 0 is 2 there", "expected < 0", "inset.interior_point(set)")),
-    (torch.tensor([0.0, -0.5]), ("constraint 2 is 0 there",)),
-    (torch.tensor([[0.0, 0.0], [0.0, -2.0]]), ("constraint 2 of sample 1 is 1.5 there",)),
-    (torch.tensor([float("nan"), 0.0]), ("constraint", "nan")),
-))
+@pytest.mark.parametrize(
+    "anchor, words",
+    (
+        (
+            torch.tensor([3.0, 0.0]),
+            ("Polytope", "constraint 0 is 2 there", "expected < 0", "inset.interior_point(set)"),
+        ),
+        (torch.tensor([0.0, -0.5]), ("constraint 2 is 0 there",)),
+        (torch.tensor([[0.0, 0.0], [0.0, -2.0]]), ("constraint 2 of sample 1 is 1.5 there",)),
+        (torch.tensor([float("nan"), 0.0]), ("constraint", "nan")),
+    ),
+)
 def test_anchor_outside(anchor: torch.Tensor, words: tuple[str, ...]) -> None:
     with pytest.raises(AnchorError) as error:
         Projection(Polytope(A, b), anchor)
@@ -356,7 +369,9 @@ def test_anchor_of_another_shape() -> None:
 
 def test_anchor_off_the_equalities() -> None:
     with pytest.raises(AnchorError, match="must satisfy its equalities"):
-        Projection(Box(torch.zeros(2), torch.ones(2)) & Equality(torch.ones(1, 2), torch.ones(1)), torch.full((2,), 0.3))
+        Projection(
+            Box(torch.zeros(2), torch.ones(2)) & Equality(torch.ones(1, 2), torch.ones(1)), torch.full((2,), 0.3)
+        )
 
 
 def test_anchor_inside_by_less_than_rounding() -> None:
@@ -371,10 +386,13 @@ def test_empty_set() -> None:
         Projection(Polytope(torch.tensor([[1.0], [-1.0]]), torch.tensor([-1.0, -1.0])))
 
 
-@pytest.mark.parametrize("options, words", (
-    ({"method": "cord"}, r"Projection\(method='cord'\): expected one of paper, chord, ray"),
-    ({"nonfinite": "raise"}, r"Projection\(nonfinite='raise'\): expected 'propagate' or 'anchor'"),
-))
+@pytest.mark.parametrize(
+    "options, words",
+    (
+        ({"method": "cord"}, r"Projection\(method='cord'\): expected one of paper, chord, ray"),
+        ({"nonfinite": "raise"}, r"Projection\(nonfinite='raise'\): expected 'propagate' or 'anchor'"),
+    ),
+)
 def test_typos(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Projection(Ball(torch.zeros(2), 1.0), **options)
@@ -385,12 +403,18 @@ def test_no_set() -> None:
         Projection()(torch.zeros(2))
 
 
-@pytest.mark.parametrize("set, words", (
-    (Ball(torch.zeros(2), -1.0), r"Ball\(radius=...\) must be positive; received -1"),
-    (Box(torch.zeros(2), torch.tensor([1.0, -1.0])), r"Box\(upper=...\) must be greater than lower"),
-    (Ball(torch.zeros(2), 1.0) & Ball(torch.tensor([0.0, float("inf")]), 1.0), r"Ball\(center=...\) must be finite"),
-    (Product((Ball(torch.zeros(2), 0.0), Box(-1.0, 1.0))), r"Ball\(radius=...\) must be positive; received 0"),
-))
+@pytest.mark.parametrize(
+    "set, words",
+    (
+        (Ball(torch.zeros(2), -1.0), r"Ball\(radius=...\) must be positive; received -1"),
+        (Box(torch.zeros(2), torch.tensor([1.0, -1.0])), r"Box\(upper=...\) must be greater than lower"),
+        (
+            Ball(torch.zeros(2), 1.0) & Ball(torch.tensor([0.0, float("inf")]), 1.0),
+            r"Ball\(center=...\) must be finite",
+        ),
+        (Product((Ball(torch.zeros(2), 0.0), Box(-1.0, 1.0))), r"Ball\(radius=...\) must be positive; received 0"),
+    ),
+)
 def test_values_are_checked_when_built(set: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Projection(set)

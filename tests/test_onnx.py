@@ -13,10 +13,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from cases import CASES, Case, convert
 from torch import nn
 
 import inset._ray
+from cases import CASES, Case, convert
 from inset._fields import leaves, map_point
 from inset.torch import Projection
 
@@ -99,6 +99,11 @@ SUPPORTED: tuple[tuple[str, str], ...] = (
     ("equality", "ray"),
 )
 
+#: An export takes seconds. What runs: the chord of all supported sets but for variants of another one, some rays.
+VARIANTS = ("box-numbers", "paraboloid", "gaussian-entropy-cholesky", "gaussian-kl-states", "gaussian-kl-std")
+RAYS = ("ball-2", "quadratic", "exponential-cone", "gaussian-kl-log-std", "sublevel-parameters", "intersection")
+RUN = [(n, m) for n, m in SUPPORTED if (n in RAYS if m == "ray" else n not in VARIANTS)]
+
 BY_NAME = {case.name: case for case in CASES}
 
 
@@ -111,17 +116,6 @@ def quiet_exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(inset._ray, "STEPS", 4)
     yield
     logger.setLevel(before)
-
-
-class SideBySide(nn.Module):
-    """Several layers, each with a point of its own: one export is much cheaper than many."""
-
-    def __init__(self, layers: list[Projection]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, points: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([layer(x) for layer, x in zip(self.layers, points, strict=True)])
 
 
 def prepared(case: Case, method: Any) -> tuple[Projection, Any]:
@@ -137,28 +131,23 @@ def export(module: nn.Module, x: Any) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(program.model_proto.SerializeToString())
 
 
-@pytest.mark.parametrize("method", ("chord", "ray"))
-def test_onnxruntime_equals_torch(method: str) -> None:
+@pytest.mark.parametrize("name, method", RUN)
+def test_onnxruntime_equals_torch(name: str, method: str) -> None:
     """The results agree with torch's, and are in the set."""
-    names = [name for name, m in SUPPORTED if m == method]
-    layers, points = zip(*(prepared(BY_NAME[name], method) for name in names), strict=True)
-    session = export(SideBySide(list(layers)).eval(), points)
-    inputs = dict(zip([i.name for i in session.get_inputs()], [leaf.numpy() for leaf in leaves(points)], strict=True))
+    layer, x = prepared(BY_NAME[name], method)
+    session = export(layer, x)
+    inputs = {node.name: leaf.numpy() for node, leaf in zip(session.get_inputs(), leaves(x), strict=True)}
     outputs = iter(session.run(None, inputs))
-    wrong = {}
-    for name, layer, x in zip(names, layers, points, strict=True):
-        expected = layer(x)
-        given = map_point(lambda _: torch.from_numpy(np.asarray(next(outputs))), expected)
-        # where logarithms meet the edge of their domain, rounding decides which of two feasible points is taken
-        tolerance = 1e-3 if "entropy" in name or name in ("exponential-cone", "power-cone") else 1e-5
-        error = max(
-            float(((a - b).abs().max() / (1 + b.abs().max())).detach())
-            for a, b in zip(leaves(given), leaves(expected), strict=True)
-        )
-        inside = bool(layer.set is not None and layer.set.contains(given).all())
-        if not error <= tolerance or not inside:
-            wrong[name] = (error, inside)
-    assert wrong == {}
+    expected = layer(x)
+    given = map_point(lambda _: torch.from_numpy(np.asarray(next(outputs))), expected)
+    # where logarithms meet the edge of their domain, rounding decides which of two feasible points is taken; a search
+    # of a few steps has not converged and enlarges it, too
+    edge = "entropy" in name or name in ("exponential-cone", "power-cone")
+    searched = method == "ray" and name not in ("ball-2", "quadratic", "intersection")
+    tolerance = 1e-3 if edge or searched else 1e-5
+    for a, b in zip(leaves(given), leaves(expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=0.0, atol=tolerance * (1 + float(b.abs().max())))
+    assert layer.set is not None and layer.set.contains(given).all()
 
 
 def test_lists_cover_every_case() -> None:
@@ -168,7 +157,8 @@ def test_lists_cover_every_case() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, method", (("ball-1", "ray"), ("psd", "chord"), ("gaussian-entropy-full", "chord"), ("gaussian-kl-cholesky", "chord"))
+    "name, method",
+    (("ball-1", "ray"), ("psd", "chord"), ("gaussian-entropy-full", "chord"), ("gaussian-kl-cholesky", "chord")),
 )
 def test_unsupported_really_are(name: str, method: str) -> None:
     """One for each reason: if torch or ONNX learns the operator, the list above is to be shortened."""

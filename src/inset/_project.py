@@ -15,8 +15,8 @@ from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
 from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient, take
 from ._ray import active_row
-from ._set import ConvexSet
-from ._shapes import check_point, largest, side_by_side
+from ._set import ConvexSet, offers
+from ._shapes import broadcast_shapes, check_point, largest, side_by_side
 from .affine import has_equalities, onto
 
 Method = Literal["paper", "chord", "ray"]
@@ -92,6 +92,9 @@ def _interpolate(
 ) -> tuple[Point, Info | None]:
     dtypes = map_point(lambda leaf: leaf.dtype, x)
     set, x, x0 = working(set, x, anchor)
+    if any([not offers(part, "rounding") for part in parts(set)]):  # a user's function sees the whole batch
+        xp = namespace(leaves(x)[0])
+        x0 = map_point(lambda a, b: xp.broadcast_to(a, broadcast_shapes(tuple(a.shape), tuple(b.shape))), x0, x)
     narrow, eps = _precision(x, dtypes)
     x, pulled = _ray.pull_back(set, x, x0)
     x, x0 = onto(set, x, eps), onto(set, x0)
@@ -112,7 +115,7 @@ def _interpolate(
         margin = _strict.Margin(frozen, still0, values0, narrow, dtypes)
         # exactly the weight that was certified, with the derivative of the one that was computed
         eta = margin.shrink(set, still, stop_gradient(eta)) + (eta - stop_gradient(eta))
-        eta = keep(outside | (reach < 1), eta, 1.0)
+        eta = keep(outside | (reach < 1) | (pulled < 1), eta, 1.0)
         sound = margin.anchor_is_certified()
     else:
         sound = largest(side_by_side(values0)) < 0
@@ -137,25 +140,22 @@ def _weight(
     if method == "chord" or all([part.affine for part in parts(set)]):
         return _chord(set, x, x0, values, values0)
     direction = map_point(lambda a, b: a - b, x, x0)
-    columns, offsets, start = [], [], 0
+    etas, rows, start = [], [], 0
     for part, v, v0 in zip(parts(set), values, values0, strict=True):
         if part.affine and v.shape[-1]:
             eta, i, _ = _chord(part, x, x0, [v], [v0])
-            columns.append((1 / eta)[..., None])
-            offsets.append((i + start)[..., None])
+            etas.append(eta[..., None])
+            rows.append((start + i)[..., None])
         elif v.shape[-1]:
-            gauge = _ray.gauges(part, x0, direction, v, v0)
-            columns.append(gauge)
-            offsets.append(start + namespace(v).argmax(gauge, axis=-1, keepdims=True))
+            column = _ray.exact(part, x0, direction, v, v0)
+            etas.append(namespace(v).min(column, axis=-1, keepdims=True))
+            rows.append(start + namespace(v).argmin(column, axis=-1, keepdims=True))
         start += v.shape[-1]
-    xp = namespace(columns[0])
-    tops = side_by_side([xp.max(column, axis=-1, keepdims=True) for column in columns])
-    gauge = xp.max(tops, axis=-1)
-    active = gather(side_by_side(offsets), xp.argmax(tops, axis=-1))
+    xp = namespace(etas[0])
+    column = side_by_side(etas)
+    active = gather(side_by_side(rows), xp.argmin(column, axis=-1))
     outside = ~(largest(side_by_side(values)) <= 0)
-    # the comparison keeps NaN: a bad sample stays bad
-    eta = 1 / xp.where(gauge <= 1, xp.ones_like(gauge), gauge)
-    return xp.where(outside, eta, xp.ones_like(eta)), active, outside
+    return keep(outside, xp.min(column, axis=-1), 1.0), active, outside
 
 
 def _chord(

@@ -9,9 +9,9 @@ from ._root import attached
 from ._set import ConvexSet, offers
 from ._shapes import event_dims, largest
 
-# Two values of h per step. The bracket shrinks superlinearly once it is small; the log-scale bisection
-# gets it there when h grows exponentially. Measured in tests/test_ray.py.
-STEPS = 16
+# One value of h per step. The bracket shrinks superlinearly once it is small; the log-scale bisection gets it there
+# when h grows exponentially.
+STEPS = 28
 
 # Coordinates beyond this are pulled back before anything is computed, by bits of the working dtype.
 HUGE = {32: 2.0**96, 64: 2.0**500}
@@ -57,55 +57,65 @@ def into_domain(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array |
         if offers(part, "domain"):
             step = part.domain(anchor, x)
             x, reach = between(set, anchor, step, x), reach * step
+            if offers(part, "rounding"):  # a user's function is where it says
+                x = map_point(lambda a, b, k: _snapped(a, b, over_event(step, k)), anchor, x, set.event_ndim)
     return x, reach
 
 
-def gauges(part: ConvexSet, anchor: Point, direction: Point, values: Array, values0: Array) -> Array:
-    """1 / eta of the exact ray for each constraint of a part that is not affine, shape `(*batch, m or 1)`."""
+def _snapped(anchor: Array, x: Array, step: Array) -> Array:
+    """x with coordinates that are 0 but for the rounding of the retreat set to 0: near the edge h may be steep."""
+    xp = namespace(x)
+    still = stop_gradient(x)
+    zero = (step < 1) & (abs(still) <= 4 * float(xp.finfo(x.dtype).eps) * abs(stop_gradient(anchor)))
+    return x - xp.where(zero, still, xp.zeros_like(still))
+
+
+def exact(part: ConvexSet, anchor: Point, direction: Point, values: Array, values0: Array) -> Array:
+    """Eta of the exact ray for each constraint of a part that is not affine, `(*batch, m)`, or of all of them."""
     if offers(part, "gauge"):
-        return part.gauge(anchor, direction)
-    eta = search(part, anchor, direction, largest(values), largest(values0))
-    return (1 / eta)[..., None]
+        gauge = part.gauge(anchor, direction)
+        # the comparison keeps NaN: a bad sample stays bad
+        return 1 / keep(~(gauge <= 1), gauge, 1.0)
+    return search(part, anchor, direction, largest(values), largest(values0))[..., None]
 
 
 def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Array) -> Array:
     """The largest t <= 1 with h(anchor + t direction) <= 0, differentiable. `h1`, `h0`: h at t = 1 and 0.
 
-    A bracket [lo, hi] with h(lo) <= 0 < h(hi). The chord between its ends is feasible by convexity; the
-    secant through two inner points, prolonged, is an upper bound; what is left is bisected on a log scale.
+    Chandrupatla's method: a bracket with h <= 0 at one end and h > 0 (or NaN) at the other; inverse quadratic
+    interpolation where the last three points make it safe, else bisection: on a log scale while the ends differ by
+    more than a factor, and towards 1 in large strides, because the slope may be infinite at the edge of a domain.
     """
     frozen = map_arrays(part, stop_gradient)
     x0, d = map_point(stop_gradient, anchor), map_point(stop_gradient, direction)
     xp = namespace(h1)
+    eps = float(xp.finfo(h1.dtype).eps)
 
     def h(t: Array) -> Array:
         return largest(frozen.constraints(along(frozen, x0, t, d)))
 
-    def tighten(lo: Array, h_lo: Array, hi: Array, h_hi: Array, before: Array, h_before: Array) -> tuple[Array, ...]:
-        chord = lo + (hi - lo) * (h_lo / (h_lo - h_hi))
-        chord = xp.where((chord > lo) & (chord < hi), chord, lo)
-        value = h(chord)
-        inner = value <= 0
-        advance = inner & (chord > lo)
-        before, h_before = xp.where(advance, lo, before), xp.where(advance, h_lo, h_before)
-        lo, h_lo = xp.where(advance, chord, lo), xp.where(advance, value, h_lo)
-        hi, h_hi = xp.where(inner, hi, chord), xp.where(inner, h_hi, value)
-
-        rise = h_lo - h_before
-        secant = lo - h_lo * (lo - before) / keep(rise > 0, rise, 1.0)
-        middle = xp.where(hi > 4 * lo, xp.sqrt(xp.where(lo > 0, lo, hi / 1024) * hi), (lo + hi) / 2)
-        guess = xp.where((before >= 0) & (rise > 0) & (secant > lo) & (secant < middle), secant, middle)
+    def tighten(a: Array, fa: Array, b: Array, fb: Array, c: Array, fc: Array) -> tuple[Array, ...]:
+        """b is the end tried last, a the other end, c the end that b replaced."""
+        lo, hi = xp.where(fb <= 0, b, a), xp.where(fb <= 0, a, b)
+        middle = xp.where(hi > 4 * lo, xp.sqrt(lo) * xp.sqrt(hi), (lo + hi) / 2)
+        chord = hi * (h0 / (h0 - xp.where(fb <= 0, fa, fb)))  # feasible by convexity: a first lower end above 0
+        middle = xp.where(lo > 0, middle, xp.where(chord > 0, chord, hi / 32))
+        middle = xp.where((hi == 1) & (lo > 0.25), 1 - (1 - lo) / 16, middle)
+        xi, phi = (b - a) / (c - a), (fb - fa) / (fc - fa)
+        smooth = (phi * phi < xi) & ((1 - phi) * (1 - phi) < 1 - xi)
+        t = fb / (fa - fb) * (fc / (fa - fc)) + (c - b) / (a - b) * (fb / (fc - fb)) * (fa / (fc - fa))
+        least = xp.clip(2 * eps * abs(b) / abs(a - b), 0.0, 0.5)  # never closer to an end than rounding
+        t = xp.where(t < least, least, xp.where(t > 1 - least, 1 - least, t))
+        guess = xp.where(smooth & (t == t), b + t * (a - b), middle)
         value = h(guess)
-        inner = value <= 0
-        before, h_before = xp.where(inner, lo, before), xp.where(inner, h_lo, h_before)
-        lo, h_lo = xp.where(inner, guess, lo), xp.where(inner, value, h_lo)
-        return lo, h_lo, xp.where(inner, hi, guess), xp.where(inner, h_hi, value), before, h_before
+        same = (value <= 0) == (fb <= 0)  # then b is replaced, else it becomes the other end
+        return xp.where(same, a, b), xp.where(same, fa, fb), guess, value, xp.where(same, b, a), xp.where(same, fb, fa)
 
     outside = ~(h1 <= 0)
     one = xp.ones_like(h1 + h0)
-    # the second inner point, for the secant, comes with the first step
-    start = (0 * one, h0 * one, one, keep(outside, h1, 1.0) * one, -one, h0 * one - 1)
-    eta = keep(outside, repeat(STEPS, tighten, start)[0], 1.0)
+    start = (0 * one, h0 * one, one, keep(outside, h1, 1.0) * one, 0 * one, h0 * one)
+    a, _, b, fb, *_ = repeat(STEPS, tighten, start)
+    eta = keep(outside, xp.where(fb <= 0, b, a), 1.0)
     i = xp.argmax(frozen.constraints(along(frozen, x0, eta, d)), axis=-1)
     return attached(lambda t: active_row(part, along(part, anchor, t, direction), i), eta, outside)
 

@@ -65,8 +65,8 @@ class SecondOrderCone(ConvexSet):
 
     def _image(self, x: Array, A: Array | None = None) -> Array:
         """A_i x for every i, `(*batch, m, k)`."""
-        A = self.A if A is None else A
-        *batch, m, k, n = A.shape
+        matrices = self.A if A is None else A
+        *batch, m, k, n = matrices.shape
         xp = namespace(x)
-        flat = apply(xp.reshape(A, (*batch, m * k, n)), x)
+        flat = apply(xp.reshape(matrices, (*batch, m * k, n)), x)
         return xp.reshape(flat, (*flat.shape[:-1], m, k))
