@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case, convert
 from scipy.optimize import linprog
 
+from cases import CASES, Case, convert
 from inset import (
     LMI,
     AnchorError,

@@ -80,7 +80,10 @@ def functions() -> list[tuple[str, typing.Any]]:
 
 @pytest.mark.parametrize("name", inset.__all__)
 def test_public_names_are_documented(name: str) -> None:
-    doc = inspect.getdoc(getattr(inset, name))
+    value = getattr(inset, name)
+    if typing.get_origin(value) is not None:
+        return  # an alias of a type cannot hold a docstring
+    doc = inspect.getdoc(value)
     assert doc and not doc.startswith(f"{name}("), "a dataclass writes such a signature where no docstring is"
 
 

@@ -199,7 +199,8 @@ def test_a_set_of_the_users() -> None:
             return (self.w * abs(x)).sum(-1)[..., None] - self.size
 
     set, x, anchor = Diamond(jnp.array([1.0, 2.0]), 2.0), jnp.array([[4.0, 0.0], [0.0, 3.0], [0.1, 0.1]]), jnp.zeros(2)
-    for method in ("chord", "ray"):
+    methods: tuple[Any, ...] = ("chord", "ray")
+    for method in methods:
         y = jax.jit(lambda s, x, a, m=method: project(s, x, a, method=m))(set, x, anchor)
         np.testing.assert_allclose(y, [[2.0, 0.0], [0.0, 1.0], [0.1, 0.1]], rtol=1e-8)
         assert set.contains(y).all()

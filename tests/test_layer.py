@@ -121,7 +121,7 @@ def test_anchor_given_as_numpy_or_learnable() -> None:
 
 @pytest.mark.parametrize("field", ("radius", "center"))
 def test_learnable_ball_keeps_its_anchor_up_to_date(field: str) -> None:
-    values = {"radius": torch.tensor(1.0), "center": torch.zeros(2)}
+    values: dict[str, Any] = {"radius": torch.tensor(1.0), "center": torch.zeros(2)}
     values[field] = nn.Parameter(values[field])
     layer = Projection(Ball(**values))
     assert layer.anchor is None
@@ -263,7 +263,8 @@ def test_nonfinite(bad: float) -> None:
 
 def test_to_moves_set_and_anchor() -> None:
     layer = Projection(Polytope(A, b) & Ball(torch.zeros(2), 2.0)).double()
-    assert all(v.dtype == torch.float64 for v in (*layer.buffers(), layer.anchor))
+    assert layer.anchor is not None and layer.anchor.dtype == torch.float64
+    assert all(v.dtype == torch.float64 for v in layer.buffers())
     x = 5 * torch.randn(10, 2, dtype=torch.float64)
     y = layer(x)
     assert y.dtype == torch.float64 and layer.set is not None and layer.set.contains(y).all()

@@ -58,16 +58,19 @@ def into_domain(set: ConvexSet, x: Point, anchor: Point) -> tuple[Point, Array |
             step = part.domain(anchor, x)
             x, reach = between(set, anchor, step, x), reach * step
             if offers(part, "rounding"):  # a user's function is where it says
-                x = map_point(lambda a, b, k: _snapped(a, b, over_event(step, k)), anchor, x, set.event_ndim)
+                x = _snapped(set, anchor, x, step < 1)
     return x, reach
 
 
-def _snapped(anchor: Array, x: Array, step: Array) -> Array:
+def _snapped(set: ConvexSet, anchor: Point, x: Point, retreated: Array) -> Point:
     """x with coordinates that are 0 but for the rounding of the retreat set to 0: near the edge h may be steep."""
-    xp = namespace(x)
-    still = stop_gradient(x)
-    zero = (step < 1) & (abs(still) <= 4 * float(xp.finfo(x.dtype).eps) * abs(stop_gradient(anchor)))
-    return x - xp.where(zero, still, xp.zeros_like(still))
+
+    def snap(a: Array, b: Array, k: int) -> Array:
+        xp, still = namespace(b), stop_gradient(b)
+        tiny = abs(still) <= 4 * float(xp.finfo(b.dtype).eps) * abs(stop_gradient(a))
+        return b - xp.where(over_event(retreated, k) & tiny, still, xp.zeros_like(still))
+
+    return map_point(snap, anchor, x, set.event_ndim)
 
 
 def exact(part: ConvexSet, anchor: Point, direction: Point, values: Array, values0: Array) -> Array:
