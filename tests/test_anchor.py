@@ -167,7 +167,7 @@ def test_start_in_the_domain_is_kept_there() -> None:
 
     x = interior_point(Sublevel(fn), start=np.array([1e-3, 0.9, 0.5]))
     assert fn(x) < 0.9 * fn(np.full(3, 0.5)) < 0
-    with pytest.raises(AnchorError, match="not finite at the start.*start"):
+    with pytest.raises(AnchorError, match=r"not finite at the start.*start"):
         interior_point(Sublevel(fn), start=np.full(3, -5.0))
 
 
@@ -223,7 +223,7 @@ def test_a_thin_set_is_found_in_float64_and_refused_in_float32() -> None:
     A, b = np.array([[1.0], [-1.0]]), np.array([1.0 + 1e-4, -1.0])
     scale = 2.0**12  # 1e-4 of room at 4096 is one ulp of float32
     assert Polytope(A, scale * b).h(interior_point(Polytope(A, scale * b))) < 0
-    with pytest.raises(AnchorError, match="too thin|flat"):
+    with pytest.raises(AnchorError, match=r"too thin|flat"):
         interior_point(convert(Polytope(A, np.array([scale + 3e-4, -scale])), "torch", "float32"))
 
 
@@ -273,7 +273,7 @@ def test_contradicting_equalities() -> None:
 @pytest.mark.parametrize("framework", ("numpy", "torch"))
 def test_infeasible_curved_sets(framework: str) -> None:
     cone = SecondOrderCone(np.eye(2)[None], np.zeros((1, 2)), np.zeros((1, 2)), np.array([-0.5]))
-    with pytest.raises(AnchorError, match="seems to be empty: the best h reached is 0.5, at row 0"):
+    with pytest.raises(AnchorError, match=r"seems to be empty: the best h reached is 0\.5, at row 0"):
         interior_point(convert(cone, framework))
     bowl = Sublevel(lambda x: (x * x).sum(-1) + 1)
     with pytest.raises(AnchorError, match="seems to be empty: the best h reached is 1, at row 0 of Sublevel"):

@@ -53,7 +53,7 @@ def flat(x: Any, set: Any) -> np.ndarray:
     return np.concatenate([a.reshape(*a.shape[: a.ndim - k], -1) for a, k in zip(arrays, ndims, strict=True)], axis=-1)
 
 
-def slack(set: Any, y: Any) -> np.ndarray:
+def slack(set: Any, y: Any) -> Any:
     """Rounding of h(y), with room: what `strict=False` may be off by."""
     if isinstance(set, inset.Product):
         return np.maximum(*(slack(block, point) for block, point in zip(set.blocks, y, strict=True)))

@@ -239,7 +239,7 @@ def test_jacobian_at_the_anchor(case: Case, method: Any, strict: bool) -> None:
 # -- where a gradient is hard to have ------------------------------------------------------------------------
 
 
-def gradient(set: Any, x: Any, anchor: Any, method: str, strict: bool) -> tuple[Any, list[torch.Tensor]]:
+def gradient(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> tuple[Any, list[torch.Tensor]]:
     x = map_point(lambda leaf: leaf.detach().clone().requires_grad_(), x)
     y = inset.project(set, x, anchor, method=method, strict=strict)
     generator = torch.Generator().manual_seed(1)
@@ -251,7 +251,7 @@ def assert_alive(y: Any, grads: list[torch.Tensor], batch: int) -> None:
     """Finite, and not all zero, for each sample."""
     assert all(torch.isfinite(leaf).all() for leaf in leaves(y))
     assert all(torch.isfinite(grad).all() for grad in grads)
-    size = sum(grad.abs().reshape(batch, -1).sum(-1) for grad in grads)
+    size = torch.stack([grad.abs().reshape(batch, -1).sum(-1) for grad in grads]).sum(0)
     assert (size > 0).all(), f"gradient is zero at samples {torch.nonzero(~(size > 0)).flatten().tolist()}"
 
 
@@ -343,7 +343,8 @@ def test_alive_for_negative_variances(case: Case, method: Any, strict: bool) -> 
 @every_method
 def test_torch_equals_jax(case: Case, method: Any) -> None:
     x = case.points(np.random.default_rng(3), 6)
-    y, got = gradient(*(convert(v, "torch") for v in (case.set, x, case.anchor)), method, True)
+    set, point, anchor = (convert(v, "torch") for v in (case.set, x, case.anchor))
+    y, got = gradient(set, point, anchor, method, True)
     generator = torch.Generator().manual_seed(1)
     weights = [torch.randn(leaf.shape, generator=generator, dtype=torch.float64).numpy() for leaf in leaves(y)]
     set, x0 = convert(case.set, "jax"), convert(case.anchor, "jax")

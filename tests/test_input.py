@@ -190,7 +190,7 @@ def test_check_passes_good_sets(case: Case, framework: str) -> None:
     (
         (lambda: inset.Ball(zero, 1.0, 3), ("Ball(p=3)", "1, 2 or math.inf")),
         (
-            lambda: inset.GaussianKL(zero[None], zero, 0.1, parameterization="std"),
+            lambda: inset.GaussianKL(zero[None], zero, 0.1, parameterization="std"),  # pyright: ignore[reportArgumentType]
             ("parameterization='std'", "log_std"),
         ),
         (

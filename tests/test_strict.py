@@ -33,8 +33,8 @@ def throw(case: Case, count: int, dtype: torch.dtype, seed: int) -> Any:
     size = torch.where(uniform(count) < 0.5, case.spread * normal.exp(), size)
     sparse = uniform(count) < 0.3
 
-    def leaf(anchor: np.ndarray, k: int) -> torch.Tensor:
-        anchor = torch.as_tensor(anchor, dtype=torch.float64)
+    def leaf(center: np.ndarray, k: int) -> torch.Tensor:
+        anchor = torch.as_tensor(center, dtype=torch.float64)
         shape = (count, *anchor.shape[anchor.ndim - k :])
         ones = (1,) * k
         step = torch.randn(shape, generator=generator, dtype=torch.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ._combine import Product, parts
 from ._errors import AnchorError
 from ._fields import leaves, map_point, working
-from ._namespace import Point, is_traced, namespace
+from ._namespace import Point, is_traced, namespace, stop_gradient
 from ._set import ConvexSet
 from ._shapes import check_point, side_by_side
 from ._strict import Margin, roundoff
@@ -31,7 +31,7 @@ def check_anchor(set: ConvexSet, anchor: Point, strict: bool = True) -> None:
     set, anchor = working(set, anchor)
     anchor = onto(set, anchor)
     values = [part.constraints(anchor) for part in parts(set)]
-    worst = side_by_side(values)
+    worst = stop_gradient(side_by_side(values))
     if worst.shape[-1] == 0:
         return
     xp = namespace(worst)

@@ -72,7 +72,7 @@ def arange_like(n: int, x: Array) -> Array:
 
 def eye_like(n: int, x: Array) -> Array:
     xp = namespace(x)
-    return xp.eye(n, dtype=x.dtype, device=x.device) if is_torch(x) else xp.eye(n, dtype=x.dtype)
+    return sys.modules["torch"].eye(n, dtype=x.dtype, device=x.device) if is_torch(x) else xp.eye(n, dtype=x.dtype)
 
 
 def stop_gradient(x: Array) -> Array:
@@ -245,3 +245,8 @@ def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array
     moves = xp.moveaxis(moves, -2, 0)
     difference = fn(x + moves) - fn(x - moves)  # (n, batch)
     return fn(x), xp.moveaxis(difference, 0, -1) / (2 * step)
+
+
+def running_sum(v: Array) -> Array:
+    """Sums of the first entries of the last axis. Torch's own: array-api-compat's looks its namespace up in a cache."""
+    return v.cumsum(-1) if is_torch(v) else namespace(v).cumulative_sum(v, axis=-1)

@@ -26,9 +26,10 @@ def _register(cls: type) -> None:
 
     def flatten_with_keys(set: Any) -> tuple[Any, Any]:
         children, fixed = [], []
+        traced = vars(set).get("_traced")  # of a set that a tree transform made: it may hold axes, say, for arrays
         for field in dataclasses.fields(set):
             value, role = getattr(set, field.name), field.metadata.get("role", "array")
-            if _is_child(value, role):
+            if _is_child(value, role) if traced is None else field.name in traced:
                 children.append((jax.tree_util.GetAttrKey(field.name), value))
                 fixed.append((field.name, True, None))
             else:
@@ -39,6 +40,7 @@ def _register(cls: type) -> None:
         new, values = object.__new__(cls), iter(children)
         for name, is_child, value in fixed:
             object.__setattr__(new, name, next(values) if is_child else value)
+        object.__setattr__(new, "_traced", tuple(name for name, is_child, _ in fixed if is_child))
         return new
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)

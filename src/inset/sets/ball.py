@@ -6,7 +6,7 @@ import math
 
 from .._errors import AnchorError
 from .._linalg import ball_gauge, norm, sign
-from .._namespace import Array, is_array, length, namespace, stop_gradient
+from .._namespace import Array, is_array, length, namespace, running_sum, stop_gradient
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -103,9 +103,9 @@ def _cross_gauge(p: Array, d: Array, radius: Array | float) -> Array:
     kink = xp.take_along_axis(xp.where(moving, 2 * abs(stop_gradient(p)), 0 * p), order, axis=-1)
     wide = radius[..., None] if is_array(radius) else radius
     start = xp.sum(xp.where(d == 0, abs(p), sign(d) * p), axis=-1, keepdims=True) - wide
-    slopes = start + xp.cumulative_sum(kink, axis=-1) - kink  # on the way to breakpoint k
+    slopes = start + running_sum(kink) - kink  # on the way to breakpoint k
     gaps = s - xp.concat([0 * s[..., :1], s[..., :-1]], axis=-1)
-    F = xp.sum(abs(d), axis=-1, keepdims=True) + xp.cumulative_sum(stop_gradient(slopes) * gaps, axis=-1)
+    F = xp.sum(abs(d), axis=-1, keepdims=True) + running_sum(stop_gradient(slopes) * gaps)
     last = xp.max(xp.where(F >= 0, s, 0 * s), axis=-1, keepdims=True)
     flipped = (moving & (breaks <= last)) | (d == 0)
     side = xp.where(flipped, sign(p), sign(d))
@@ -117,8 +117,8 @@ def _onto_cross(v: Array, radius: Array | float) -> Array:
     xp = namespace(v)
     size = abs(v)
     ordered = -xp.sort(-size, axis=-1)
-    count = xp.cumulative_sum(xp.ones_like(ordered), axis=-1)
+    count = running_sum(xp.ones_like(ordered))
     wide = radius[..., None] if is_array(radius) else radius
-    level = xp.max((xp.cumulative_sum(ordered, axis=-1) - wide) / count, axis=-1, keepdims=True)
+    level = xp.max((running_sum(ordered) - wide) / count, axis=-1, keepdims=True)
     shrunk = xp.where(size > level, size - level, xp.zeros_like(size))
     return xp.where(level > 0, sign(v) * shrunk, v)

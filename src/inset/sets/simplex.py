@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._linalg import pick
-from .._namespace import Array, arange_like, is_array, namespace
+from .._namespace import Array, arange_like, is_array, namespace, running_sum
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -58,8 +58,8 @@ class Simplex(ConvexSet):
     def nearest(self, x: Array) -> Array:
         xp = namespace(x)
         ordered = -xp.sort(-x, axis=-1)
-        count = xp.cumulative_sum(xp.ones_like(x), axis=-1)
-        level = xp.max((xp.cumulative_sum(ordered, axis=-1) - self._total()) / count, axis=-1, keepdims=True)
+        count = running_sum(xp.ones_like(x))
+        level = xp.max((running_sum(ordered) - self._total()) / count, axis=-1, keepdims=True)
         return xp.where(x > level, x - level, xp.zeros_like(x))
 
     def check(self) -> None:
