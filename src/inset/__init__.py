@@ -3,9 +3,9 @@
 Importing this package imports neither torch nor JAX; the layers are in `inset.torch` and `inset.jax`.
 """
 
-from ._anchor import interior_point
+import typing
+
 from ._combine import Intersection, Product
-from ._diagnose import Diagnosis, diagnose
 from ._errors import AnchorError, PointShapeError
 from ._project import Info, Method, project, project_with_info
 from ._set import ConvexSet, convex_set, index, static
@@ -27,6 +27,10 @@ from .sets.simplex import Simplex
 from .sets.spectral_ball import SpectralBall
 from .sets.strings import Strings
 from .sets.sublevel import Sublevel
+
+if typing.TYPE_CHECKING:
+    from ._anchor import interior_point
+    from ._diagnose import Diagnosis, diagnose
 
 __version__ = "0.1.0"
 
@@ -65,3 +69,15 @@ __all__ = [
     "project_with_info",
     "static",
 ]
+
+# What looks for anchors and tests sets is loaded on first use: `import inset` stays quick.
+_LAZY = {"interior_point": "_anchor", "diagnose": "_diagnose", "Diagnosis": "_diagnose"}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'inset' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"inset.{_LAZY[name]}"), name)
+    return value
