@@ -17,6 +17,7 @@ class ExponentialCone(ConvexSet):
 
     The last is the same inequality after a logarithm: it does not overflow, is convex, and grows linearly. The
     logarithms are cut off at 1e-30, so that h is finite at the edges of y, z >= 0 and does not magnify rounding there.
+    It is large at z = 0, so `chord` puts a point with z < 0 near the anchor: prefer `ray`.
 
     >>> import numpy as np
     >>> ExponentialCone().contains(np.array([[0.0, 1.0, 1.1], [0.0, 1.0, 0.9]]))
