@@ -15,7 +15,6 @@ from ._shapes import check_point, event_dims, largest, side_by_side
 from .affine import equalities_hold, onto
 
 SEGMENTS = 256
-STATUSES = ("inside", "moved", "bad anchor", "not finite")
 
 
 @dataclasses.dataclass(frozen=True)
