@@ -31,11 +31,14 @@ from .sets.sublevel import Sublevel
 if typing.TYPE_CHECKING:
     from ._anchor import interior_point
     from ._diagnose import Diagnosis, diagnose
+    from .descent import IGD, PGD, Radial, Result, Status, SubGD
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "IGD",
     "LMI",
+    "PGD",
     "PSD",
     "AnchorError",
     "Ball",
@@ -56,10 +59,14 @@ __all__ = [
     "PowerCone",
     "Product",
     "Quadratic",
+    "Radial",
+    "Result",
     "SecondOrderCone",
     "Simplex",
     "SpectralBall",
+    "Status",
     "Strings",
+    "SubGD",
     "Sublevel",
     "convex_set",
     "diagnose",
@@ -70,8 +77,9 @@ __all__ = [
     "static",
 ]
 
-# What looks for anchors and tests sets is loaded on first use: `import inset` stays quick.
+# What looks for anchors, tests sets and minimises is loaded on first use: `import inset` stays quick.
 _LAZY = {"interior_point": "_anchor", "diagnose": "_diagnose", "Diagnosis": "_diagnose"}
+_LAZY |= dict.fromkeys(("IGD", "PGD", "Radial", "Result", "Status", "SubGD"), "descent")
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -45,6 +45,12 @@ def sign(v: Array) -> Array:
     return xp.where(v > 0, xp.ones_like(v), xp.where(v < 0, -xp.ones_like(v), xp.zeros_like(v)))
 
 
+def unit(v: Array) -> Array:
+    """v / |v| over the last axis, 0 for v = 0; without derivatives."""
+    size = length(v)[..., None]
+    return v / keep(size > 0, size, 1.0)
+
+
 def squared_norm(v: Array) -> Array:
     """v.v over the last axis."""
     return namespace(v).sum(v * v, axis=-1)

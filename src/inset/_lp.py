@@ -46,7 +46,7 @@ def chebyshev(A: Array, b: Array) -> Centre:
     d = xp.concat([xp.where(binding, d / unit[:, None], zero + 1), limit[:, None]], axis=-1)
     G = xp.concat([xp.where(binding[..., None], G, xp.zeros_like(G)), xp.zeros_like(G[:, :1])], axis=-2)
     radial = xp.concat([xp.where(binding, zero + 1, zero), xp.ones_like(limit[:, None])], axis=-1)
-    y, z = _mehrotra(xp.concat([G, radial[..., None]], axis=-1), d)
+    y, z = mehrotra(xp.concat([G, radial[..., None]], axis=-1), d)
     x = y[:, :-1]
     slack = xp.where(radial > 0, d - (G @ x[..., None])[..., 0], xp.full_like(d, float("inf")))
     return Centre(x * unit[:, None], xp.min(slack, axis=-1) * unit, z[:, :-1], size)
@@ -63,11 +63,12 @@ def _unit_rows(A: Array, b: Array) -> tuple[Array, Array]:
     return xp.where(vanishing[..., None], xp.zeros_like(A), A / norms[..., None]), b
 
 
-def _mehrotra(G: Array, d: Array) -> tuple[Array, Array]:
+def mehrotra(G: Array, d: Array, accuracy: float = 0.5) -> tuple[Array, Array]:
     """max y_last s.t. G y <= d, whose last column is non-negative, and its multipliers z.
 
-    Primal-dual predictor-corrector steps with slacks s. The start is strictly feasible (y_last low enough), the
-    multipliers need not be. A multiple of the identity keeps the normal equations regular when G has no full rank.
+    Solved to the power `accuracy` of eps, relative to y_last. Primal-dual predictor-corrector steps with slacks s. The
+    start is strictly feasible (y_last low enough), the multipliers need not be. A multiple of the identity keeps the
+    normal equations regular when G has no full rank.
     """
     xp = namespace(G)
     eps = float(xp.finfo(G.dtype).eps)
@@ -77,11 +78,14 @@ def _mehrotra(G: Array, d: Array) -> tuple[Array, Array]:
     y = (xp.min(d, axis=-1, keepdims=True) - 1) * goal
     s = d - (G @ y[..., None])[..., 0]
     z = xp.ones_like(s) / m
+    best = y, z, xp.full_like(s[..., 0], float("inf"))
     for _ in range(STEPS):
         dual = (Gt @ z[..., None])[..., 0] - goal
         primal = (G @ y[..., None])[..., 0] + s - d
         gap = xp.sum(s * z, axis=-1)
-        unsolved = (gap > eps**0.5 * abs(y[..., -1]) + 100 * eps) | (xp.max(abs(dual), axis=-1) > eps**0.5)
+        best = _better((y, z, gap + xp.max(abs(dual), axis=-1)), best)
+        unsolved = gap > eps**accuracy * abs(y[..., -1]) + 100 * eps
+        unsolved = unsolved | (xp.max(abs(dual), axis=-1) > eps**accuracy)
         if not bool(xp.any(unsolved)):
             break
         weight = z / s
@@ -99,7 +103,15 @@ def _mehrotra(G: Array, d: Array) -> tuple[Array, Array]:
         dy, ds, dz = (xp.where(sound[..., None], v, xp.zeros_like(v)) for v in (dy, ds, dz))
         forward, upward = to_boundary * _reach(s, ds), to_boundary * _reach(z, dz)
         y, s, z = y + forward * dy, s + forward * ds, z + upward * dz
-    return y, z
+    return best[:2]
+
+
+def _better(new: tuple[Array, Array, Array], old: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """The iterate (y, z, residual) of smaller residual: past what rounding allows, steps make things worse."""
+    xp = namespace(new[0])
+    better = new[2] < old[2]
+    y, z = (xp.where(better[..., None], a, b) for a, b in zip(new[:2], old[:2], strict=True))
+    return y, z, xp.where(better, new[2], old[2])
 
 
 def _direction(

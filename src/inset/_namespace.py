@@ -213,13 +213,31 @@ def widen(v: Array) -> Array:
     return xp.astype(v, xp.asarray(0.0).dtype)
 
 
-def repeat(steps: int, body: Callable[..., tuple[Array, ...]], state: tuple[Array, ...]) -> tuple[Array, ...]:
-    """`state = body(*state)` so many times; one loop instead of many copies of the body where JAX traces."""
-    if is_jax(state[0]) and is_traced(state[0]):
+def repeat(steps: Any, body: Callable[..., tuple[Any, ...]], state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`state = body(*state)` so many times; one loop instead of many copies of the body where JAX traces.
+
+    The state is a tuple of arrays, or of such tuples.
+    """
+    first = state[0]
+    while isinstance(first, tuple):
+        first = first[0]
+    if is_jax(first) and is_traced(first):
         return sys.modules["jax"].lax.fori_loop(0, steps, lambda _, state: body(*state), state)
     for _ in range(steps):
         state = body(*state)
     return state
+
+
+def scan(body: Callable[..., tuple[Any, Any]], state: Any, *columns: list[Any]) -> tuple[Any, Any]:
+    """`state, row = body(state, *entries)` over the entries of the columns, as one loop of JAX; also all rows."""
+    jax = sys.modules["jax"]
+    inputs = tuple([jax.numpy.asarray(column) for column in columns])
+    return jax.lax.scan(lambda state, entries: body(state, *entries), state, inputs)
+
+
+def select(condition: Array, yes: Callable[[Any], Any], no: Callable[[Any], Any], state: Any) -> Any:
+    """yes(state) or no(state), where JAX traces the condition."""
+    return sys.modules["jax"].lax.cond(condition, yes, no, state)
 
 
 def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
@@ -245,6 +263,15 @@ def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array
     moves = xp.moveaxis(moves, -2, 0)
     difference = fn(x + moves) - fn(x - moves)  # (n, batch)
     return fn(x), xp.moveaxis(difference, 0, -1) / (2 * step)
+
+
+def put(v: Array, i: Array, row: Array, where: Array) -> Array:
+    """v with `row` as v[:, i] for the samples of the mask; torch writes into v itself."""
+    if is_torch(v):
+        i = i.reshape(1)
+        old = v.index_select(1, i)[:, 0]
+        return v.index_copy_(1, i, sys.modules["torch"].where(where[:, None], row, old)[:, None])
+    return v.at[:, i].set(namespace(v).where(where[:, None], row, v[:, i]))
 
 
 def running_sum(v: Array) -> Array:

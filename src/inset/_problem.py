@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from ._combine import parts
+from ._coordinates import Coordinates, flattened
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_point, working
 from ._linalg import apply
@@ -23,7 +24,7 @@ class Problem:
     """
 
     def __init__(self, set: ConvexSet, candidates: list[Point]):
-        self.original, self.event_ndim = set, set.event_ndim
+        self.original = set
         self.name = " & ".join([type(part).__name__ for part in parts(set)])
         # the function of a user may know one dtype only, a network in float32 for instance
         own = any([callable(v) for _, v, _ in field_leaves(set)])
@@ -35,9 +36,11 @@ class Problem:
         batches = [tuple(v.shape[: v.ndim - k]) for p in wide for v, k in zip(leaves(p), dims, strict=True)]
         batches += [tuple(M.shape[: M.ndim - k]) for M, k in zip(system, (2, 1), strict=False)]
         self.batch = broadcast_shapes(*batches, tuple(self.set.h(wide[0]).shape))
-        self.shapes = [tuple(v.shape[v.ndim - k :]) for v, k in zip(leaves(wide[0]), dims, strict=True)]
-        self.F, self.x0 = self._free(*system[:2]) if system else (None, None)
-        self.candidates = [self._coordinates(p) for p in wide]
+        shapes = tuple([tuple(v.shape[v.ndim - k :]) for v, k in zip(leaves(wide[0]), dims, strict=True)])
+        zero = self.xp.zeros_like(flattened(wide[0], self.batch, shapes))
+        F, base = self._free(*system[:2]) if system else (None, zero)
+        self.at = Coordinates(base, F, self.batch, shapes, set.event_ndim)
+        self.candidates = [host(self.at.of(p)) for p in wide]
 
     def _free(self, A: Array, b: Array) -> tuple[Array, Array]:
         """`(F, x0)` with x = F z + x0 wherever A x = b."""
@@ -55,12 +58,6 @@ class Problem:
             F = xp.reshape(xp.broadcast_to(F, (*self.batch, *F.shape[-2:])), (-1, *F.shape[-2:]))
         return F, xp.reshape(xp.broadcast_to(x0, (*self.batch, n)), (-1, n))
 
-    def _coordinates(self, p: Point) -> Array:
-        pairs = zip(leaves(p), self.shapes, strict=True)
-        full = [self.flat(self.xp.broadcast_to(v, (*self.batch, *s)), math.prod(s)) for v, s in pairs]
-        x = self.xp.concat(full, axis=-1)
-        return host(x if self.F is None else apply(self.xp.matrix_transpose(self.F), x - self.x0))
-
     def flat(self, v: Array, *event: int) -> Array:
         return self.xp.reshape(v, (math.prod(self.batch), *event))
 
@@ -69,14 +66,7 @@ class Problem:
 
     def point(self, z: Array) -> Point:
         """The point of coordinates `(*more, batch, k)`, with shape `(*more, *batch, *event)`."""
-        x = z if self.F is None else apply(self.F, z) + self.x0
-        entries, at = [], 0
-        for shape in self.shapes:
-            stop = at + math.prod(shape)
-            entries.append(self.xp.reshape(x[..., at:stop], (*x.shape[:-2], *self.batch, *shape)))
-            at = stop
-        remaining = iter(entries)
-        return map_point(lambda _: next(remaining), self.event_ndim)
+        return self.at.point(z)
 
     def constraints(self, z: Array, chosen: Callable[[ConvexSet], bool] = lambda part: True) -> Array:
         """The constraints of the chosen parts, `(*more, batch, m)`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._linalg import length
+from ._linalg import length, unit
 from ._namespace import Array, eye_like, namespace
 
 
@@ -60,10 +60,10 @@ class _Walk:
     def advance(self, good: Array, value: Array, g: Array, eps: float) -> None:
         where, xp = self.xp.where, self.xp
         turn = good & (self.fresh | (xp.sum(self.D * g, axis=-1) >= 0))
-        e = _unit(self._seen(g - self.g))
+        e = unit(self._seen(g - self.g))
         shrunk = self.B - (self.B @ e[..., None]) * e[:, None, :] / 2
         self.B = where((turn & ~self.fresh)[:, None, None], shrunk, self.B)
-        self.D = where(turn[:, None], -(self.B @ _unit(self._seen(g))[..., None])[..., 0], self.D)
+        self.D = where(turn[:, None], -(self.B @ unit(self._seen(g))[..., None])[..., 0], self.D)
         slope, size = length(g), length(self.z)
         first = xp.maximum(abs(value), 1e-3 * where(slope > 0, slope, 1 + 0 * slope) * (1e-3 + size))
         first = where(slope > 0, first / where(slope > 0, slope, 1 + 0 * slope), 1 + 0 * slope)
@@ -87,10 +87,3 @@ class _Walk:
     def _seen(self, v: Array) -> Array:
         """B^T v."""
         return (v[:, None, :] @ self.B)[:, 0, :]
-
-
-def _unit(v: Array) -> Array:
-    """v / |v|, 0 for v = 0."""
-    xp = namespace(v)
-    size = length(v)[..., None]
-    return v / xp.where(size > 0, size, xp.ones_like(size))

@@ -67,7 +67,8 @@ class Equality(ConvexSet):
 def eliminate(A: Array, b: Array) -> tuple[Array, Array]:
     """`(F, x0)` such that {x : A x = b} = {F z + x0}: F spans the null space of A, x0 = A^+ b.
 
-    The columns of F are orthonormal. Looks at values (the rank decides the shape), so not under tracing.
+    The columns of F are orthonormal. The rank of A decides how many there are; under tracing, where its value cannot
+    be looked at, the rows count as independent.
 
     >>> import numpy as np
     >>> F, x0 = eliminate(np.ones((1, 3)), np.ones(1))
@@ -77,8 +78,10 @@ def eliminate(A: Array, b: Array) -> tuple[Array, Array]:
     xp = namespace(A)
     _, values, Vh = xp.linalg.svd(A, full_matrices=True)
     eps = float(xp.finfo(A.dtype).eps)
-    tolerance = max(A.shape[-2:]) * eps * float(xp.max(values))
-    rank = int(xp.max(xp.sum(xp.astype(values > tolerance, xp.int32), axis=-1)))
+    rank = A.shape[-2]
+    if not is_traced(A):
+        tolerance = max(A.shape[-2:]) * eps * float(xp.max(values))
+        rank = int(xp.max(xp.sum(xp.astype(values > tolerance, xp.int32), axis=-1)))
     return xp.matrix_transpose(Vh[..., rank:, :]), apply(xp.linalg.pinv(A), b)
 
 

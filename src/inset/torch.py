@@ -1,4 +1,4 @@
-"""The PyTorch front-end: `Projection`, a layer that keeps a network's output in a convex set."""
+"""The PyTorch front-end: `Projection`, a layer that keeps a network's output in a convex set, and `minimize`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from ._namespace import Point, is_array, is_torch
 from ._project import METHODS, Info, Method, project, project_with_info
 from ._set import ConvexSet
 from ._shapes import event_dims
+from .descent._minimize import DEFAULT, Callback, Solver
+from .descent._minimize import minimize as _minimize
+from .descent.result import Result
 
-__all__ = ["Info", "Projection", "project", "project_with_info"]
+__all__ = ["Info", "Projection", "minimize", "project", "project_with_info"]
 
 
 class Projection(nn.Module):
@@ -189,3 +192,40 @@ def _replace_nonfinite(set: ConvexSet, x: Point, anchor: Point) -> Point:
     return map_point(
         lambda leaf, a, k: torch.where(finite[(..., *(None,) * k)], leaf, a.to(leaf.dtype)), x, anchor, set.event_ndim
     )
+
+
+def minimize(
+    objective: Any,
+    set: ConvexSet,
+    anchor: Point | None = None,
+    solver: Solver = DEFAULT,
+    steps: int = 1_000,
+    *,
+    callback: Callback | None = None,
+    progress: bool = False,
+) -> Result:
+    """The least f(x) over the points x of a set, for a batch of problems at once; every point found is feasible.
+
+    `objective` is a vector c of the shape of a point, for f(x) = c.x, or a differentiable function of a point that
+    returns one value per problem. All leading dimensions broadcast: of the objective, the fields of the set, the
+    anchor and the solver's step sizes. Without an `anchor`, `inset.interior_point` finds one. Equalities are
+    eliminated by the null space. Runs where the anchor is, in its dtype: float64 for more than five digits.
+
+    `solver` is `Radial()` (no parameter; f linear or convex), `IGD(step)`, the paper's, `SubGD(step)` or `PGD(step)`.
+    After each recorded step `callback(step, result so far)` may return True to stop; `progress` shows a bar.
+
+    >>> from inset import Ball
+    >>> disc = Ball(torch.zeros(2, dtype=torch.float64), radius=2.0)
+    >>> minimize(torch.tensor([3.0, 4.0], dtype=torch.float64), disc).value
+    tensor(-10.0000, dtype=torch.float64)
+    """
+    objective = objective if callable(objective) else map_point(torch.as_tensor, objective)
+    set = map_fields(set, lambda v, role: torch.as_tensor(v) if is_array(v) else v)
+    anchor = interior_point(set) if anchor is None else map_point(torch.as_tensor, anchor)
+    with torch.no_grad():
+        return _minimize(_as_it_is, objective, set, anchor, solver, steps, callback, progress)
+
+
+def _as_it_is(fn: Any) -> Any:
+    """Torch runs the loop eagerly."""
+    return fn
