@@ -120,9 +120,19 @@ def _direction(
     """The Newton step (dy, ds, dz) that removes the residuals and makes s z fall by `complement`."""
     xp = namespace(G)
     right = (xp.matrix_transpose(G) @ ((complement - z * primal) / s)[..., None])[..., 0] - dual
-    dy = xp.linalg.solve(normal, right[..., None])[..., 0]
+    dy = _solve(normal, right)
     ds = -primal - (G @ dy[..., None])[..., 0]
     return dy, ds, -(complement + z * ds) / s
+
+
+def _solve(normal: Array, right: Array) -> Array:
+    xp = namespace(normal)
+    try:
+        return xp.linalg.solve(normal, right[..., None])[..., 0]
+    except (ValueError, RuntimeError):  # singular to the last bit, in NumPy and in torch: at the end of a program
+        more = 1e3 * float(xp.finfo(normal.dtype).eps) * xp.max(abs(normal), axis=(-2, -1))
+        regular = normal + (1e-30 + more)[..., None, None] * eye_like(normal.shape[-1], normal)
+        return xp.linalg.solve(regular, right[..., None])[..., 0]
 
 
 def _reach(v: Array, dv: Array) -> Array:

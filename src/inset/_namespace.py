@@ -266,12 +266,10 @@ def value_and_grad(fn: Callable[[Array], Array], x: Array) -> tuple[Array, Array
 
 
 def put(v: Array, i: Array, row: Array, where: Array) -> Array:
-    """v with `row` as v[:, i] for the samples of the mask; torch writes into v itself."""
-    if is_torch(v):
-        i = i.reshape(1)
-        old = v.index_select(1, i)[:, 0]
-        return v.index_copy_(1, i, sys.modules["torch"].where(where[:, None], row, old)[:, None])
-    return v.at[:, i].set(namespace(v).where(where[:, None], row, v[:, i]))
+    """v with v[n, i[n]] = row[n] for the samples n of the mask; torch writes into v itself."""
+    xp, n = namespace(v), arange_like(v.shape[0], v)
+    row = xp.where(where[(..., *(None,) * (row.ndim - 1))], row, v[n, i])
+    return v.index_put_((n, i), row) if is_torch(v) else v.at[n, i].set(row)
 
 
 def running_sum(v: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from .._combine import parts
@@ -16,30 +17,39 @@ from ..affine import eliminate, onto, stacked
 from ._program import Program
 
 
-def build(objective: Any, set: ConvexSet, anchor: Point, extra: tuple[int, ...]) -> Program:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Goal:
+    """The objective: c.x for a vector c, or a function of x."""
+
+    vector: Point | None
+    function: Callable[[Point], Array] | None
+
+
+def build(
+    compiled: Callable[[Any], Any], objective: Any, set: ConvexSet, anchor: Point, extra: tuple[int, ...]
+) -> Program:
     """The program of N = prod(batch) problems; the batch is that of all arrays together and of the shape `extra`."""
     check_point(set, anchor, "an anchor")
     first = leaves(anchor)[0]
     reference = namespace(first).astype(namespace(first).reshape(first, (-1,))[:1], working_dtype(set, anchor))
     set = map_arrays(set, lambda v: like(stop_gradient(v), reference))
     anchor = onto(set, map_point(lambda v: like(stop_gradient(v), reference), anchor))
-    cost = None if callable(objective) else _vector(set, objective, reference)
+    goal = Goal(None, objective) if callable(objective) else Goal(_vector(set, objective, reference), None)
     equal = [part.equalities(anchor) for part in parts(set) if offers(part, "equalities")]
     F = eliminate(*stacked(equal, anchor)[:2])[0] if equal else None
-    return assemble(set, anchor, objective if cost is None else None, cost, F, extra)
+    return compiled(assemble)(set, anchor, goal, F, namespace(reference).zeros(extra))
 
 
-def assemble(
-    set: ConvexSet, anchor: Point, objective: Any, cost: Point | None, F: Array | None, extra: tuple[int, ...]
-) -> Program:
-    """The program around an anchor on the subspace that F spans; the objective is a function, or the vector `cost`."""
+def assemble(set: ConvexSet, anchor: Point, goal: Goal, F: Array | None, extra: Array) -> Program:
+    """The program around an anchor on the subspace that F spans; only the shape of `extra` counts."""
+    cost, objective = goal.vector, goal.function
     dims = event_dims(set)
     points = [anchor] if cost is None else [anchor, cost]
     batches = [tuple(v.shape[: v.ndim - k]) for p in points for v, k in zip(leaves(p), dims, strict=True)]
-    batches += [tuple(set.constraints(anchor).shape[:-1]), extra]
+    batches += [tuple(set.constraints(anchor).shape[:-1]), tuple(extra.shape)]
     if F is not None:
         batches.append(tuple(F.shape[:-2]))
-    if cost is None:
+    if objective is not None:
         batches.append(tuple(objective(anchor).shape))
     batch = broadcast_shapes(*batches)
     shapes = tuple([tuple(v.shape[v.ndim - k :]) for v, k in zip(leaves(anchor), dims, strict=True)])

@@ -36,8 +36,8 @@ def minimize(
     """See `inset.torch.minimize`. `compiled` is what the framework makes of a function that is called often."""
     if steps < 1:
         raise ValueError(f"minimize(steps={steps}): expected at least one step")
-    program = build(objective, set, anchor, step_shape(solver))
-    task = linear(program) if getattr(solver, "linear", False) else program
+    program = build(compiled, objective, set, anchor, step_shape(solver))
+    task = compiled(linear)(program) if getattr(solver, "linear", False) else program
     if is_traced(program.anchor):
         return _traced(program, task, solver, steps)
     state = compiled(_start)(solver, task)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+from .._combine import Product
 from .._namespace import Array, keep, namespace
 from .._project import METHODS, Method
 from ._program import Program
@@ -67,6 +68,8 @@ class IGD:
         return self.error
 
     def start(self, program: Program) -> IGDState:
+        if self.method == "ray" and isinstance(program.set, Product):
+            raise ValueError("IGD(method='ray'): a Product has a ray for each block; expected 'paper' or 'chord'")
         return IGDState(start(program.anchor, program.offset, program.usable), program.anchor)
 
     def advance(self, program: Program, state: IGDState) -> IGDState:

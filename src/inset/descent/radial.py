@@ -6,8 +6,10 @@ import dataclasses
 from typing import NamedTuple
 
 from .._linalg import apply, length, unit
-from .._namespace import Array, eye_like, host, keep, like, namespace, put
+from .._namespace import Array, eye_like, host, keep, like, namespace
 from ._certificate import gauge_bound
+from ._pool import Pool
+from ._pool import start as start_pool
 from ._program import Epigraph, Program, cut
 from ._record import Record, start
 from .result import Result, Status
@@ -22,10 +24,7 @@ class RadialState(NamedTuple):
     """One search per problem: its ray, what is known of the gauge there, and the metric of the r-algorithm."""
 
     record: Record
-    pool: Array
-    """The last cuts u, with u.(z - origin) <= 1 on the set, `(N, M, k)`. `advance` writes into it in place."""
-    calls: Array
-    """Cuts made so far: one number for all problems."""
+    pool: Pool
     heading: Array
     """-c / |c|, `(N, k)`."""
     origin: Array
@@ -50,10 +49,12 @@ class RadialState(NamedTuple):
     """Smallest upper bound of the gauge, over all rays."""
     upper: Array
     """Upper bound of the gauge on this ray."""
-    outside: Array
-    """Lower bound of the gauge on this ray, from points where h is not finite."""
+    low: Array
+    """Lower bound of the gauge on this ray, from points outside of the set."""
+    near: Array
+    """Distance from the origin to the boundary by the subgradient there."""
     unit: Array
-    """First guess of the distance to the boundary."""
+    """A guess of that distance along the first ray, which grows."""
     walked: Array
     """Rays since D was chosen."""
     first: Array
@@ -105,9 +106,8 @@ class Radial:
         record = start(z, program.value(z), program.usable).called()
         size = length(program.cost)
         record = record.stop(~xp.isfinite(size), Status.NOT_FINITE).stop(size == 0, Status.CONVERGED)
-        pool = g[:, None, :] * xp.ones_like(z[:1, :1, None])
-        pool = xp.concat([pool] * (16 + 2 * z.shape[-1]), axis=1)
-        return _anew(record, pool, xp.sum(record.count), -unit(program.cost), z, program.scale, pool[:, :RECENT], g)
+        pool = start_pool(g, 16 + 2 * z.shape[-1])
+        return _anew(record, pool, -unit(program.cost), z, program.scale, g)
 
     def advance(self, program: Program | Epigraph, state: RadialState) -> RadialState:
         """One call of h: measure the ray, and once it is known well enough, go to the next."""
@@ -124,31 +124,29 @@ class Radial:
         scale = xp.where(xp.isfinite(values), abs(values), xp.ones_like(values))
         _, g = cut(program, mean, scale)
         record = state.record.called()
-        room = 1 - apply(state.pool, mean - state.origin)
         deeper = -xp.max(values, axis=-1) > 4 * xp.min(state.scale, axis=-1)
         move = deeper & xp.all(values < -0.05 * state.scale, axis=-1) & xp.all(xp.isfinite(g), axis=-1)
-        move = move & xp.all(room > 0, axis=-1) & record.running & (count > 0)
-        pool = state.pool / xp.where(move[:, None], room, xp.ones_like(room))[..., None]
-        recent = xp.concat([g[:, None, :]] * RECENT, axis=1)
-        moved = _anew(record, pool, state.calls, state.heading, mean, scale, recent, g)
-        return _where(move, moved, state._replace(record=record, pool=pool))
+        move = move & record.running & (count > 0)
+        pool, inside = state.pool.shifted(mean - state.origin, move)
+        moved = _anew(record, pool, state.heading, mean, scale, g)
+        return _where(move & inside, moved, state._replace(record=record, pool=pool))
 
     def certify(self, program: Program | Epigraph, state: RadialState, result: Result) -> Result:
         """The result with a lower bound of the optimum from the cuts, and `CONVERGED` where it meets the value."""
         value, status = host(result.value), host(result.status)
         xp = namespace(value)
         value, status = (xp.reshape(v, (-1,)) for v in (value, status))
-        pool, heading, best, y = (host(v) for v in (state.pool, state.heading, state.best, state.best_y))
-        open = ((status == Status.OUT_OF_STEPS) | (status == Status.STALLED)) & xp.isfinite(best)
+        pool, heading, best, y = (host(v) for v in (state.pool.cuts, state.heading, state.best, state.best_y))
+        unsure = ((status == Status.OUT_OF_STEPS) | (status == Status.STALLED)) & xp.isfinite(best)
         bound = xp.ones_like(best) * (1 - 450 * float(xp.finfo(best.dtype).eps))
-        if bool(xp.any(open)):
-            bound[open] = gauge_bound(pool[open], heading[open], best[open], 10 * length(y[open]))
+        if bool(xp.any(unsure)):
+            bound[unsure] = gauge_bound(pool[unsure], heading[unsure], best[unsure], 10 * length(y[unsure]))
         gauge = bound * xp.where(xp.isfinite(best), best, xp.zeros_like(best))
         lower = host(program.lowest(state.origin, like(gauge, state.best)))
         lower = xp.where((status == Status.CONVERGED) & ~xp.isfinite(best), value, lower)
         lower = xp.where(xp.isnan(value) | (status == Status.UNBOUNDED), xp.full_like(lower, -float("inf")), lower)
         lower = xp.where(lower < value, lower, value)
-        met = open & (value - lower <= self.tol * (host(program.value(program.anchor)) - lower))
+        met = unsure & xp.isfinite(lower) & (value - lower <= self.tol * (host(program.value(program.anchor)) - lower))
         status = xp.where(met, int(Status.CONVERGED) + 0 * status, status)
         shape = result.value.shape
         return result._replace(
@@ -158,28 +156,27 @@ class Radial:
 
 
 def _where(mask: Array, a: RadialState, b: RadialState) -> RadialState:
-    """The state a where the mask holds, else b. The pool and its counter are those of a: they are written in place."""
+    """The state a where the mask holds, else b. The pool is that of a, which is written in place."""
     xp = namespace(mask)
 
     def choose(new: Array, old: Array) -> Array:
         return old if new is old else xp.where(mask[(..., *(None,) * (new.ndim - 1))], new, old)
 
     record = Record(*map(choose, a.record, b.record))
-    return RadialState(record, a.pool, a.calls, *map(choose, a[3:], b[3:]))
+    return RadialState(record, a.pool, *map(choose, a[2:], b[2:]))
 
 
-def _anew(
-    record: Record, pool: Array, calls: Array, heading: Array, origin: Array, scale: Array, recent: Array, g: Array
-) -> RadialState:
+def _anew(record: Record, pool: Pool, heading: Array, origin: Array, scale: Array, g: Array) -> RadialState:
     """A search from this origin, before its first ray is measured; g is the subgradient there."""
     xp, y = namespace(origin), heading
     zero, still, steep = xp.zeros_like(y[:, 0]), xp.zeros_like(y), length(g)
     distance = xp.where(steep > 0, 1 / keep(steep > 0, steep, 1.0), zero + 1)
     inf, yes, no = zero + float("inf"), zero == 0, zero != 0
+    recent = xp.concat([g[:, None, :]] * RECENT, axis=1)
     return RadialState(
-        record, pool, calls, heading, origin, scale, recent, y, y, _plane(heading), still, still,
-        s=zero, best=inf, upper=inf, outside=zero, unit=distance, walked=zero, first=yes, fresh=yes, improved=no,
-        idle=zero, mark=inf, vain=no,
+        record, pool, heading, origin, scale, recent, y, y, _plane(heading), still, still,
+        s=zero, best=inf, upper=inf, low=zero, near=distance, unit=distance, walked=zero, first=yes, fresh=yes,
+        improved=no, idle=zero, mark=inf, vain=no,
     )  # fmt: skip
 
 
@@ -191,6 +188,7 @@ def _plane(heading: Array) -> Array:
 def _trial(state: RadialState) -> Array:
     """The gauge at which to call h on this ray: its lower bound, unless that is far below what has been reached."""
     xp = namespace(state.y)
+    inf = xp.full_like(state.low, float("inf"))
     known = xp.max(apply(state.recent, state.y), axis=-1)
     reached = xp.where(state.best < state.upper, state.best, state.upper)
     least = xp.where(state.first, 0.01 / state.unit, 0.1 * reached)
@@ -198,7 +196,10 @@ def _trial(state: RadialState) -> Array:
     trial = xp.where(state.first & (known <= 0), 1 / state.unit, trial)
     loose = xp.isfinite(state.upper) & (state.upper > 3 * trial)  # the same ray, not yet measured well
     trial = xp.where(loose, xp.sqrt(keep(loose, state.upper, 1.0)) * xp.sqrt(trial), trial)
-    return xp.where(trial > 2 * state.outside, trial, 2 * state.outside)
+    # a cut that hardly leads beyond the last point outside was made at the edge of the domain of h: bisect
+    useless = (state.low > 0) & ~(trial - state.low > 1e-3 * (state.upper - state.low))
+    middle = xp.where(xp.isfinite(state.upper), xp.sqrt(state.low) * xp.sqrt(keep(useless, state.upper, 1.0)), inf)
+    return xp.where(useless, xp.where(middle < 2 * state.low, middle, 2 * state.low), trial)
 
 
 def _measure(program: Program | Epigraph, state: RadialState) -> tuple[Array, Array, Array, RadialState]:
@@ -219,9 +220,8 @@ def _measure(program: Program | Epigraph, state: RadialState) -> tuple[Array, Ar
 
     end = state.origin + (t / over)[:, None] * y
     record = state.record.called().add(end, program.value(end), finite & (steep * size <= eps**-TRUST * over))
-    far = size * xp.where(steep * state.unit > 1, steep, 1 / state.unit) > eps**-TRUST
-    record = record.stop(finite & (h <= 0) & far, Status.UNBOUNDED)
-    record = record.stop(~finite & (size <= eps * state.unit), Status.NOT_FINITE)
+    record = record.stop(finite & (size / over > eps**-TRUST * state.near), Status.UNBOUNDED)
+    record = record.stop(~finite & (size <= eps * state.near), Status.NOT_FINITE)
 
     rise = keep(finite, xp.sum(g * y, axis=-1) * t - h, 1.0)
     u = g / rise[:, None]
@@ -229,6 +229,7 @@ def _measure(program: Program | Epigraph, state: RadialState) -> tuple[Array, Ar
     sane = finite & (length(u) * length(y) <= eps**-SANE * bound)
     better = sane & (bound < state.best)
     upper = xp.where(finite & (bound < state.upper), bound, state.upper)
+    beyond = ~finite | (h > 0) | (reach < 1)
     slack = xp.where(state.first, 0 * upper + 0.1, 0 * upper + 0.5)
     measured = finite & (upper - lower <= slack * upper)
     q = u - xp.sum(u * state.heading, axis=-1)[:, None] * state.heading
@@ -236,20 +237,18 @@ def _measure(program: Program | Epigraph, state: RadialState) -> tuple[Array, Ar
     # cuts that lie closer together than this differ by rounding: they would drive better ones out of the pool
     apart = state.first | state.fresh | (state.s * length(state.D) > eps**0.7 * length(y))
     keeps = finite & record.running & apart & ~state.vain
-    slot = state.calls % state.pool.shape[1]
     return (
         measured,
         q,
         sane,
         state._replace(
             record=record.stop(measured & optimal, Status.CONVERGED),
-            pool=put(state.pool, slot, u, keeps),
-            calls=state.calls + 1,
+            pool=state.pool.add(u, keeps),
             recent=xp.concat([state.recent[:, 1:], xp.where(finite[:, None], u, state.recent[:, -1])[:, None]], axis=1),
             best=xp.where(better, bound, state.best),
             best_y=xp.where(better[:, None], y, state.best_y),
             upper=upper,
-            outside=xp.where(finite, xp.where(reach < 1, 0.5 / t, state.outside), p),
+            low=xp.where(beyond & (1 / t > state.low), 1 / t, state.low),
             unit=xp.where(state.first & finite & (h < 0), 4 * state.unit, state.unit),
             improved=state.improved | better,
         ),
@@ -284,7 +283,7 @@ def _walk(state: RadialState, q: Array, sane: Array) -> RadialState:
         q=xp.where(turn[:, None], q, state.q),
         s=s,
         upper=xp.full_like(s, float("inf")),
-        outside=xp.zeros_like(s),
+        low=xp.zeros_like(s),
         walked=xp.where(turn | stuck, 0 * walked, walked),
         first=state.first & ~state.first,
         fresh=stuck,
