@@ -16,6 +16,7 @@ from ._namespace import Point, is_array
 from ._project import Info, project, project_with_info
 from ._set import ConvexSet
 from .descent import IGD, PGD, Radial, SubGD
+from .descent._build import Goal
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent._program import Epigraph, Program
@@ -64,6 +65,7 @@ _set.ON_NEW_CLASS.append(_register)
 # What `jit` must not trace: shapes, functions, choices. The rest of each dataclass is arrays.
 for _cls, _fixed in (
     (Coordinates, ("batch", "shapes", "event_ndim")),
+    (Goal, ("function",)),
     (Program, ("objective",)),
     (Epigraph, ()),
     (IGD, ("method", "error")),
@@ -89,14 +91,16 @@ def minimize(
 
     The loop is compiled once per shape, solver and objective function. Inside `jit` or `vmap` all steps are run,
     without callback, progress and lower bound; the anchor must then be given. Not differentiable. JAX computes in
-    float32 unless `jax_enable_x64` is set; expect five digits then.
+    float32 unless `jax_enable_x64` is set; expect four digits then.
 
     >>> import jax.numpy as jnp
     >>> from inset import Ball
     >>> float(minimize(jnp.array([3.0, 4.0]), Ball(jnp.zeros(2), radius=2.0)).value.round(3))
     -10.0
     """
-    objective = objective if callable(objective) else map_point(jax.numpy.asarray, objective)
+    objective = (
+        objective if callable(objective) else map_point(lambda v: jax.numpy.asarray(v) if is_array(v) else v, objective)
+    )
     set = map_fields(set, lambda v, role: jax.numpy.asarray(v) if is_array(v) else v)
     anchor = interior_point(set) if anchor is None else map_point(jax.numpy.asarray, anchor)
     return _minimize(_jitted, objective, set, anchor, solver, steps, callback, progress)

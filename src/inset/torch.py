@@ -209,7 +209,7 @@ def minimize(
     `objective` is a vector c of the shape of a point, for f(x) = c.x, or a differentiable function of a point that
     returns one value per problem. All leading dimensions broadcast: of the objective, the fields of the set, the
     anchor and the solver's step sizes. Without an `anchor`, `inset.interior_point` finds one. Equalities are
-    eliminated by the null space. Runs where the anchor is, in its dtype: float64 for more than five digits.
+    eliminated by the null space. Runs where the anchor is, in its dtype: float64 for more than four digits.
 
     `solver` is `Radial()` (no parameter; f linear or convex), `IGD(step)`, the paper's, `SubGD(step)` or `PGD(step)`.
     After each recorded step `callback(step, result so far)` may return True to stop; `progress` shows a bar.
@@ -219,7 +219,9 @@ def minimize(
     >>> minimize(torch.tensor([3.0, 4.0], dtype=torch.float64), disc).value
     tensor(-10.0000, dtype=torch.float64)
     """
-    objective = objective if callable(objective) else map_point(torch.as_tensor, objective)
+    objective = (
+        objective if callable(objective) else map_point(lambda v: torch.as_tensor(v) if is_array(v) else v, objective)
+    )
     set = map_fields(set, lambda v, role: torch.as_tensor(v) if is_array(v) else v)
     anchor = interior_point(set) if anchor is None else map_point(torch.as_tensor, anchor)
     with torch.no_grad():

@@ -38,7 +38,7 @@ def minimize(
         raise ValueError(f"minimize(steps={steps}): expected at least one step")
     program = build(compiled, objective, set, anchor, step_shape(solver))
     task = compiled(linear)(program) if getattr(solver, "linear", False) else program
-    if is_traced(program.anchor):
+    if is_traced(program.offset + program.scale[:, 0]):
         return _traced(program, task, solver, steps)
     state = compiled(_start)(solver, task)
     history: list[Array] = []
@@ -49,13 +49,15 @@ def minimize(
         recorded.append(done)
         ended = not bool(namespace(state.record.value).any(state.record.running))
         if progress:
-            _show(done, steps, state.record, last=ended or done == steps)
+            _show(done, steps, state.record)
         if callback is not None:
             ended = bool(callback(done, _result(compiled, program, task, state, history, recorded))) or ended
         if ended:
             break
         if _refreshes(solver, done):
             state = compiled(_refresh)(solver, task, state)
+    if progress:
+        print(file=sys.stderr)
     result = _result(compiled, program, task, state, history, recorded)
     return solver.certify(task, state, result) if hasattr(solver, "certify") else result
 
@@ -103,20 +105,28 @@ def _finish(program: Program, task: Any, state: Any) -> tuple[Any, ...]:
 
 
 def _inside(program: Program, z: Array, origin: Array) -> Array:
-    """z moved towards the origin by the least of a few shares that makes h <= 0, and by one more against rounding.
+    """z moved towards the origin by the second of a few growing shares at which h <= 0: one might be by chance.
 
     The bound of `strict`, which holds in any precision, would cost more of the objective than descent has left.
     One share after the other: JAX deadlocks on the CPU when one program has several batches of eigenvalues at once.
     """
     xp = namespace(z)
-    least = 4 * float(xp.finfo(z.dtype).eps)
 
-    def grow(share: Array) -> tuple[Array]:
+    def grow(share: Array, before: Array, done: Array) -> tuple[Array, Array, Array]:
         inside = xp.all(program.constraints(z + share[:, None] * (origin - z)) <= 0, axis=-1)
-        return (xp.where(inside, share, 16 * share + least),)
+        done = done | (inside & before)
+        return xp.where(done, share, 16 * share + 4 * float(xp.finfo(z.dtype).eps)), inside, done
 
-    (share,) = repeat(8, grow, (xp.zeros_like(z[:, 0]),))
-    share = xp.where(share < 1e-3, 16 * share + least, xp.ones_like(share))
+    share = xp.zeros_like(z[:, 0])
+    state = share, share != 0, share != 0
+    if is_traced(z):
+        state = repeat(9, grow, state)
+    else:
+        for _ in range(9):
+            state = grow(*state)
+            if bool(xp.all(state[2])):
+                break
+    share = xp.where(state[2], state[0], xp.ones_like(share))
     return z + share[:, None] * (origin - z)
 
 
@@ -146,11 +156,11 @@ def _traced(program: Program, task: Any, solver: Any, steps: int) -> Result:
     return _result(lambda fn: fn, program, task, state, list(history), plan)
 
 
-def _show(done: int, steps: int, record: Record, last: bool) -> None:
+def _show(done: int, steps: int, record: Record) -> None:
     """A bar on stderr: how far, how many problems still run, the median of the best values."""
     xp = namespace(record.value)
     values = xp.sort(record.value)
     bar = ("#" * (24 * done // steps)).ljust(24, ".")
     running, count = int(xp.sum(xp.astype(record.running, xp.int32))), record.value.shape[0]
     text = f"\r[{bar}] step {done}/{steps}, {running} of {count} running, median value {float(values[count // 2]):.6g}"
-    print(text.ljust(100), end="\n" if last else "", file=sys.stderr, flush=True)
+    print(text.ljust(100), end="", file=sys.stderr, flush=True)
