@@ -94,21 +94,19 @@ def test_igd_follows_the_gradient_of_f_after_g(name: str, method: Any) -> None:
     torch.testing.assert_close(moved, expected, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("steps", [10, 100, 1000])
+@pytest.mark.parametrize("steps", [10, 100, 400])
 def test_the_bound_of_the_theorem_holds(steps: int) -> None:
-    """f(average) - f* <= R L (1 + H R / |h(x0)|) / sqrt(K), where L, H and R are known; and it is not vacuous."""
-    for problems, R in ((balls(5, 4), 2.0), (polytopes(5, 4, 30), None)):
+    """f(average) - f* <= R L (1 + H R / |h(x0)|) / sqrt(K), where L, H and R are known; the average is feasible."""
+    for problems in (balls(5, 4), polytopes(5, 4, 30)):
+        exact = solve(problems, steps=400).x.numpy()
         for i in range(5):
-            c, anchor = problems.c[i], problems.anchor[i]
-            fields = problems.set
+            c, anchor, fields = problems.c[i], problems.anchor[i], problems.set
             set: Any = fields if isinstance(fields, inset.Ball) else inset.Polytope(fields.A[i], fields.b[i])
-            one = Problems(c, set, anchor, problems.optimum[i])
-            exact = solve(one).x.numpy()
-            radius = R or float(np.linalg.norm(exact - anchor)) + 1e-9
-            solver = IGD.from_bounds(np.linalg.norm(c), 1.0, radius, steps, depth=-float(set.h(anchor)))
-            result = solve(one, solver, steps)
+            radius = float(np.linalg.norm(exact[i] - anchor)) + 1e-9
+            solver = IGD.from_bounds(float(np.linalg.norm(c)), 1.0, radius, steps, depth=-float(set.h(anchor)))
+            result = solve(Problems(c, set, anchor, problems.optimum[i]), solver, steps)
             assert convert(set, "torch").contains(result.average)
-            error = float(c @ result.average.numpy()) - one.optimum
+            error = float(c @ result.average.numpy()) - problems.optimum[i]
             assert -1e-9 <= error <= solver.bound()
             assert int(result.evaluations) == steps
 
