@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import inset
+import inset.torch
+from cases import convert
+from inset import IGD, Radial, SubGD
+
+SOLVERS = (Radial(), IGD(0.05), IGD(0.05, "chord"), IGD(0.05, "ray"), SubGD(0.05), SubGD(0.05, rescale=True))
+every_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 
 
 class Problems(NamedTuple):
@@ -73,3 +80,9 @@ def matrices(count: int, d: int, n: int, seed: int = 0) -> Problems:
         found.append((A, C, c, anchor, c @ y))
     A, C, c, anchor, optimum = (np.array(column) for column in zip(*found, strict=True))
     return Problems(c, inset.LMI(A, C), anchor, optimum)
+
+
+def solve(problems: Problems, solver: Any = None, steps: int = 1000, **options: Any) -> inset.Result:
+    """In torch and float64."""
+    c, set, anchor = (convert(v, "torch") for v in (problems.c, problems.set, problems.anchor))
+    return inset.torch.minimize(c, set, anchor, solver or Radial(), steps, **options)

@@ -77,10 +77,11 @@ class IGD:
         h, g = program.height(z, self.method)
         outside = ~(h <= 0)
         y = z / (1 + keep(outside, h, 0.0))[:, None]
-        record = state.record.add(y, program.value(y), xp.isfinite(h)).called()
+        value = program.value(y)
+        record = state.record.add(y, value, xp.isfinite(h)).called()
         df = program.slope(y)
         mixed = df - xp.sum(df * y, axis=-1)[:, None] * g
         following = z - column(self.step, program) * xp.where(outside[:, None], mixed, df)
-        finite = xp.all(xp.isfinite(following), axis=-1)
+        finite = xp.all(xp.isfinite(following), axis=-1) & xp.isfinite(value)
         record = record.stop(~finite, Status.NOT_FINITE)
         return IGDState(record, xp.where(record.running[:, None], following, z))

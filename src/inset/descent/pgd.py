@@ -42,6 +42,7 @@ class PGD:
     def advance(self, program: Program, state: PGDState) -> PGDState:
         xp, z = namespace(state.z), state.z
         following = program.at.of(program.set.nearest(program.point(z - column(self.step, program) * program.slope(z))))
-        record = state.record.called().add(following, program.value(following), xp.isfinite(following[:, 0]))
-        record = record.stop(~xp.all(xp.isfinite(following), axis=-1), Status.NOT_FINITE)
+        value = program.value(following)
+        finite = xp.all(xp.isfinite(following), axis=-1) & xp.isfinite(value)
+        record = state.record.called().add(following, value, finite).stop(~finite, Status.NOT_FINITE)
         return PGDState(record, xp.where(record.running[:, None], following, z))

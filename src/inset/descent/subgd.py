@@ -41,7 +41,9 @@ class SubGD:
         depth = xp.min(program.scale, axis=-1, keepdims=True)
         h, g = cut(program, z, depth if self.rescale else xp.ones_like(depth))
         inside = h <= 0
-        record = state.record.add(z, program.value(z), inside).called()
+        value = program.value(z)
+        record = state.record.add(z, value, inside).called()
         following = z - column(self.step, program) * xp.where(inside[:, None], program.slope(z), g)
-        record = record.stop(~xp.all(xp.isfinite(following), axis=-1), Status.NOT_FINITE)
+        finite = xp.all(xp.isfinite(following), axis=-1) & (xp.isfinite(value) | ~inside)
+        record = record.stop(~finite, Status.NOT_FINITE)
         return SubGDState(record, xp.where(record.running[:, None], following, z))
