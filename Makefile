@@ -16,8 +16,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## run the demonstration; its last line is the path of the report
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## run every experiment, small; its last line is the path of the report
+	$(BIN)/python -m experiments all --quick
 
 test: $(STAMP) ## run all tests, warnings as errors
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
@@ -28,9 +28,9 @@ lint: $(STAMP) ## check style, types and who imports whom
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-clean: ## remove caches, builds and the demonstration's report; .venv stays
-	rm -rf build dist demo .pytest_cache .hypothesis .ruff_cache .import_linter_cache
-	find src tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
+clean: ## remove caches, builds, quick runs and reports; .venv and runs at paper scale stay
+	rm -rf build dist demo runs/quick runs/report.html .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	find src tests examples benchmarks experiments -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The variables hold for the isolated build of the package itself as well (the second one from pip 25.3 on).
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python

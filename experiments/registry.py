@@ -1,0 +1,63 @@
+"""The experiments, by name. A new one is a folder and a line here."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from .common import places
+from .common.claims import Claim, Finding, rows
+from .common.store import Store
+from .common.tables import Table
+
+EXPERIMENTS = {
+    "stall": "Fig. 1: interpolation used as in PGD stalls, descent on f o g converges",
+    "convex": "Appendix A: IGD, SubGD and PGD on five classes of convex problems",
+}
+"""Name of the folder, and what is repeated there."""
+
+
+def config(name: str) -> Any:
+    """The dataclass of the experiment's numbers."""
+    return _part(name, "config").Config
+
+
+def run(name: str, config: Any, out: Path) -> None:
+    """Compute, or go on computing, the results in `out`."""
+    _part(name, "run").run(config, out)
+
+
+def findings(name: str, store: Store) -> list[Finding]:
+    """What the results say about the claims."""
+    return _part(name, "claims").claims(store)
+
+
+def tables(name: str, store: Store) -> list[Table]:
+    """The tables of the report."""
+    return _part(name, "tables").tables(store)
+
+
+def figures(name: str, store: Store) -> dict[str, Any]:
+    """The figures, by the name of their file."""
+    return _part(name, "figure").figures(store)
+
+
+def captions(name: str) -> dict[str, str]:
+    """What each figure shows."""
+    return _part(name, "figure").CAPTIONS
+
+
+def collect() -> list[tuple[Claim, str]]:
+    """Every claim with its meaning: at paper scale from the committed results, then from the latest quick run."""
+    found = []
+    for name in EXPERIMENTS:
+        for store in places.reported(name):
+            said = findings(name, store)
+            found += zip(rows(store, said), (f.meaning for f in said), strict=True)
+    return found
+
+
+def _part(name: str, part: str) -> Any:
+    # on first use: what draws does not load what computes, nor the other way round
+    return importlib.import_module(f"experiments.{name}.{part}")
