@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import feasibility, overhead
+from . import feasibility, overhead, solvers
 
 #: Each module offers `add_arguments(parser)` and `run(args) -> exit status`; its docstring is its help.
-BENCHMARKS = {"feasibility": feasibility, "overhead": overhead}
+BENCHMARKS = {"feasibility": feasibility, "overhead": overhead, "solvers": solvers}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -21,6 +23,17 @@ ONE_THREAD = {
 }
 
 
+def end_with(parent: int) -> None:
+    """End this process when its parent is gone: a killed run leaves nothing behind that works on."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class Pool:
     """`workers` processes; with one worker the jobs run in this process."""
 
@@ -33,7 +46,8 @@ class Pool:
             before = {name: os.environ.get(name) for name in ONE_THREAD}
             os.environ.update(ONE_THREAD)
             self._before = before
-            self._executor = ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"))
+            spawn = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(self.workers, spawn, initializer=end_with, initargs=(os.getpid(),))
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

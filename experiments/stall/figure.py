@@ -80,7 +80,7 @@ def draw_pgd(ax: Axes, paths: dict[str, np.ndarray]) -> None:
     for k in range(1, stalled):
         note(ax, after[k], str(k), (-13, -5), INK)
     note(ax, after[stalled], f"{stalled}, {stalled + 1}, {stalled + 2}, ... {last}", (-76, -5), INK)
-    note(ax, before[stalled + 1], "a step leads here,\ng leads back", (8, -16), COLOR["pgd"])
+    note(ax, before[stalled + 1], "a step leads here,\ng leads back", (-84, -20), COLOR["pgd"])
 
 
 def stall(after: np.ndarray) -> int:
