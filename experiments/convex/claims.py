@@ -68,23 +68,35 @@ def on_sdp(store: Store) -> list[Finding]:
 
 def against_pgd(store: Store) -> list[Finding]:
     """Up to which precision a method follows PGD on Norm, over the step sizes with which it parts from PGD at all."""
-    pgd, igd, subgd = (curves(store, "Norm", m).median for m in ("pgd", "igd", "subgd"))
-    ours, theirs = (np.array([parts_at(a, b) for a, b in zip(m, pgd, strict=True)]) for m in (igd, subgd))
+    found = []
+    for factor, suffix in ((2, ""), (10, "_decade")):
+        ours = parting(store, "igd", factor)
+        parted = np.isfinite(ours)
+        best, worst = (ours[parted].min(), ours[parted].max()) if parted.any() else (1.0, 1.0)
+        text = (
+            f"On Norm, the error up to which IGD's median stays within a factor of {factor} of PGD's, for the step size"
+        )
+        for end, paper, measured in (("best", 1e-5, best), ("worst", 1e-2, worst)):
+            which = "where it is smallest" if end == "best" else "where it is largest"
+            note = f"{text} {which}; holds if its nearest power of ten is the paper's or less."
+            found.append(Finding(f"norm_match_{end}{suffix}", paper, measured, measured <= 10**0.5 * paper, note))
+    ours, theirs = parting(store, "igd", 2), parting(store, "subgd", 2)
     parted = np.isfinite(ours)
-    text = "On Norm, the error up to which IGD's median stays within a factor of 2 of PGD's, for the step size where"
-    best, worst = (ours[parted].min(), ours[parted].max()) if parted.any() else (1.0, 1.0)
-    return [
-        Finding("norm_match_best", 1e-5, best, best <= 1e-4, f"{text} it is smallest; holds to a factor of 10."),
-        Finding("norm_match_worst", 1e-2, worst, worst <= 1e-1, f"{text} it is largest; holds to a factor of 10."),
-        Finding(
-            "norm_subgd_parts_earlier",
-            None,
-            int((theirs > ours)[parted].sum()),
-            bool(parted.any() and (theirs > ours)[parted].all()),
-            f"On Norm, with how many step sizes SubGD parts from PGD at a larger error than IGD does, of the "
-            f"{parted.sum()} with which IGD parts from it.",
-        ),
-    ]
+    earlier = (theirs > ours)[parted]
+    note = (
+        "On Norm, with how many step sizes SubGD parts from PGD (by a factor of 2) at a larger error than IGD does, of "
+        f"the {parted.sum()} with which IGD parts from it."
+    )
+    found.append(
+        Finding("norm_subgd_parts_earlier", None, int(earlier.sum()), bool(earlier.size and earlier.all()), note)
+    )
+    return found
+
+
+def parting(store: Store, method: str, factor: float) -> np.ndarray:
+    """For each step size the error of PGD on Norm at which the median of a method is first a factor above it."""
+    pgd, curve = (curves(store, "Norm", m).median for m in ("pgd", method))
+    return np.array([parts_at(a, b, factor) for a, b in zip(curve, pgd, strict=True)])
 
 
 def of_our_own(store: Store) -> list[Finding]:

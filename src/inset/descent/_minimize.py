@@ -131,12 +131,12 @@ def _inside(program: Program, z: Array, origin: Array) -> Array:
 
 
 def _result(
-    compiled: Any, program: Program, task: Any, state: Any, history: list[Array], recorded: list[int]
+    compiled: Any, program: Program, task: Any, state: Any, history: list[Array] | Array, recorded: list[int]
 ) -> Result:
     x, average, value, evaluations, status = compiled(_finish)(program, task, state)
     xp = namespace(value)
-    stacked = xp.stack(history, axis=-1)
-    stacked = xp.reshape(stacked, (*program.at.batch, len(history)))
+    rows = xp.stack(history) if isinstance(history, list) else history
+    stacked = xp.reshape(xp.moveaxis(rows, 0, -1), (*program.at.batch, len(recorded)))
     unknown = xp.full_like(value, -float("inf"))
     return Result(x, value, average, stacked, tuple(recorded), evaluations, unknown, status)
 
@@ -153,7 +153,7 @@ def _traced(program: Program, task: Any, solver: Any, steps: int) -> Result:
         return state, state.record.value
 
     state, history = scan(chunk, solver.start(task), lengths, [_refreshes(solver, done) for done in plan])
-    return _result(lambda fn: fn, program, task, state, list(history), plan)
+    return _result(lambda fn: fn, program, task, state, history, plan)
 
 
 def _show(done: int, steps: int, record: Record) -> None:

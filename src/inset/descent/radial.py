@@ -140,15 +140,17 @@ class Radial:
         pool, heading, best, y = (host(v) for v in (state.pool.cuts, state.heading, state.best, state.best_y))
         unsure = ((status == Status.OUT_OF_STEPS) | (status == Status.STALLED)) & xp.isfinite(best)
         bound = xp.ones_like(best) * (1 - 450 * float(xp.finfo(best.dtype).eps))
+        tol = max(self.tol, 2000 * float(xp.finfo(best.dtype).eps))
         if bool(xp.any(unsure)):
             with exact_arithmetic(bound):
-                bound[unsure] = gauge_bound(pool[unsure], heading[unsure], best[unsure], 10 * length(y[unsure]))
+                bound[unsure] = gauge_bound(
+                    pool[unsure], heading[unsure], best[unsure], 10 * length(y[unsure]), tol / 10
+                )
         gauge = bound * xp.where(xp.isfinite(best), best, xp.zeros_like(best))
         lower = host(program.lowest(state.origin, like(gauge, state.best)))
         lower = xp.where((status == Status.CONVERGED) & ~xp.isfinite(best), value, lower)
         lower = xp.where(xp.isnan(value) | (status == Status.UNBOUNDED), xp.full_like(lower, -float("inf")), lower)
         lower = xp.where(lower < value, lower, value)
-        tol = max(self.tol, 2000 * float(xp.finfo(best.dtype).eps))
         met = unsure & xp.isfinite(lower) & (value - lower <= tol * (host(program.value(program.anchor)) - lower))
         status = xp.where(met, int(Status.CONVERGED) + 0 * status, status)
         shape = result.value.shape
