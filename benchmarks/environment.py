@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+from experiments.common.environment import package_version, processor
 
 import inset
 
@@ -16,11 +16,11 @@ def describe(device: str = "cpu") -> dict[str, str | int]:
     """Platform, versions and threads, for the head of a table and for result files."""
     return {
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "inset": _version("inset"),
+        "inset": package_version("inset"),
         "inset source": source_hash(),
         "threads": torch.get_num_threads(),
     }
@@ -37,19 +37,3 @@ def source_hash() -> str:
 
 def show(facts: dict[str, str | int]) -> str:
     return "\n".join(f"{name + ':':<14}{value}" for name, value in facts.items())
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _processor() -> str:
-    """The name of the processor; Linux keeps it in a file, elsewhere Python knows it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
