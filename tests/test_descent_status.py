@@ -152,3 +152,15 @@ def test_errors_say_what_to_do() -> None:
     product = inset.Product((ball, ball))
     with pytest.raises(ValueError, match="Product"):
         minimize((torch.ones(3), torch.ones(3)), product, (zero, zero), IGD(0.1, "ray"))
+
+
+def test_domains_are_entered_on_the_device_of_the_point() -> None:
+    """Nothing is made on the default device, which here is none that computes."""
+    from inset.descent._build import build
+
+    anchor = torch.tensor([-1.0, 1.0, 1.2]).double()
+    program = build(lambda fn: fn, torch.ones(3).double(), inset.ExponentialCone(), anchor, ())
+    z = torch.tensor([[0.0, -3.0, 0.0]]).double()
+    with torch.device("meta"):
+        near, reach = program.enter(z, program.anchor)
+    assert near.device.type == "cpu" and 0 < float(reach) < 1

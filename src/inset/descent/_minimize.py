@@ -98,7 +98,7 @@ def _finish(program: Program, task: Any, state: Any) -> tuple[Any, ...]:
     count = xp.astype(record.count, record.value.dtype)[:, None]
     mean = xp.where(count > 0, record.total[:, :k] / xp.where(count > 0, count, xp.ones_like(count)), program.anchor)
     best = _inside(program, record.z[:, :k], origin)
-    mean = _inside(program, mean + 0 * best, origin)
+    mean = _inside(program, mean + 0 * best, origin)  # after the best point, not beside it: see there
     best, mean = (xp.where(program.usable[:, None], z, z + float("nan")) for z in (best, mean))
     shaped = [xp.reshape(v, program.at.batch) for v in (program.value(best), record.evaluations, record.status)]
     return program.point(best), program.point(mean), *shaped

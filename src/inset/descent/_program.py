@@ -100,7 +100,7 @@ class Program:
         for part in parts(self.set) if self._has_domain(own) else ():
             if offers(part, "domain") and (own or offers(part, "rounding")):
                 near, step = into_domain(part, self.at.point(z), self.at.point(origin))
-                step = self.at.flat(step + xp.zeros(self.at.batch, dtype=z.dtype))
+                step = self.at.flat(step + 0 * xp.reshape(reach, self.at.batch))
                 z, reach = xp.where((step < 1)[:, None], self.at.of(near), z), reach * step
         return z, reach
 

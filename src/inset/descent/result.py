@@ -9,7 +9,11 @@ from .._namespace import Array, Point, host, is_traced
 
 
 class Status(enum.IntEnum):
-    """How the descent of one problem ended."""
+    """How the descent of one problem ended: the values of `Result.status`.
+
+    >>> Status(2).name
+    'UNBOUNDED'
+    """
 
     CONVERGED = 0
     """`lower` certifies that `value` is optimal, up to the tolerance of the solver."""
@@ -26,7 +30,16 @@ class Status(enum.IntEnum):
 
 
 class Result(NamedTuple):
-    """The best feasible points that a descent found, and its record. Prints as a summary."""
+    """The best feasible points that a descent found, and its record. Prints as a summary.
+
+    >>> import torch
+    >>> from inset import Ball
+    >>> from inset.torch import minimize
+    >>> ball = Ball(torch.zeros(2, dtype=torch.float64), radius=2.0)
+    >>> result = minimize(torch.tensor([3.0, 4.0], dtype=torch.float64), ball)
+    >>> print(result)
+    converged after 2 steps: value -10, optimum at least -10, 3 evaluations of h
+    """
 
     x: Point
     """The best feasible point, `(*batch, *event)`."""
