@@ -119,6 +119,7 @@ PROGRAMS: dict[str, Any] = {
     "Equality": lambda s, x: [s.A @ x == s.b],
     "GaussianEntropy": lambda s, x: entropy(s, x[1]),
     "GaussianKL": lambda s, x: divergence(s, *x),
+    "Strings": lambda s, x: [cp.norm(x[i] - x[j]) <= bound for (i, j), bound in zip(s.links, s.lengths, strict=True)],
     "Product": lambda s, x: [c for block, p in zip(s.blocks, x, strict=True) for c in program(block, p)],
 }
 

@@ -14,7 +14,7 @@ from cases import Case, convert
 from inset._fields import leaves
 from test_nearest import OFFERING, points
 
-CURVED = ("ellipsoid", "exponential", "power", "gaussian", "quadratic", "paraboloid")  # found by a root
+CURVED = ("ellipsoid", "exponential", "power", "gaussian", "quadratic", "paraboloid", "strings")  # found by a search
 SLOW = ("gaussian-kl-full", "gaussian-kl-full-states")  # their second derivatives are checked at ties
 
 
@@ -72,7 +72,7 @@ def test_tied_eigenvalues_have_derivatives(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["kl", "power", "entropy"])
+@pytest.mark.parametrize("kind", ["kl", "power", "entropy", "strings"])
 def test_gradients_with_respect_to_the_set(kind: str) -> None:
     rng = np.random.default_rng(8)
 
@@ -82,14 +82,16 @@ def test_gradients_with_respect_to_the_set(kind: str) -> None:
             return inset.GaussianKL(mean, S, field).nearest((mean + x[0], S + 0.5))
         if kind == "power":
             return (inset.PowerCone(field).nearest(x),)
+        if kind == "strings":
+            return (inset.Strings(torch.tensor([[0, 1], [1, 2], [0, 2]]), field).nearest(x),)
         return inset.GaussianEntropy(3, field, diagonal=False).nearest((x[0], 0.1 * x.T @ x))
 
     x = torch.tensor(rng.normal(size=(3, 3)) if kind != "kl" else rng.normal(size=(3, 2)))
-    field = {"kl": 0.1, "power": [0.3, 0.5, 0.7], "entropy": 3.0}[kind]
+    field = {"kl": 0.1, "power": [0.3, 0.5, 0.7], "entropy": 3.0, "strings": [0.5, 0.3, 0.6]}[kind]
     assert torch.autograd.gradcheck(project, torch.tensor(field, dtype=torch.float64, requires_grad=True))
 
 
-@pytest.mark.parametrize("name", ["exponential-cone", "power-cone", "gaussian-entropy-full", "gaussian-kl"])
+@pytest.mark.parametrize("name", ["exponential-cone", "power-cone", "gaussian-entropy-full", "gaussian-kl", "strings"])
 def test_gradients_are_finite_everywhere(name: str) -> None:
     """In the cone, on its faces, at the anchor, and far away in float32."""
     case = next(c for c in OFFERING if c.name == name)

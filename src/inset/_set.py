@@ -50,7 +50,7 @@ class ConvexSet(HasFields):
         )
 
     def nearest(self, x: Point) -> Point:
-        """The orthogonal projection of x onto the set, argmin_y |y - x|, where it is closed form or a 1-D root."""
+        """The orthogonal projection of x onto the set, argmin_y |y - x|, where it can be had to rounding."""
         raise NotImplementedError(f"{type(self).__name__} has no closed-form nearest point")
 
     def gauge(self, anchor: Point, direction: Point) -> Array:

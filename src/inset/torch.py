@@ -88,8 +88,8 @@ class Projection(nn.Module):
             anchor = set.anchor(x)
         if self.nonfinite == "anchor":
             x = _replace_nonfinite(set, x, anchor)
-        y, info = project_with_info(set, x, anchor, method=self.method, strict=self.strict)
-        return (y, info) if return_info else y
+        apply = project_with_info if return_info else project
+        return apply(set, x, anchor, method=self.method, strict=self.strict)
 
     def extra_repr(self) -> str:
         return f"{self.set!r}, method={self.method!r}, strict={self.strict}"

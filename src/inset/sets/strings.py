@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from .._errors import AnchorError
 from .._linalg import ball_gauge, norm, pick
-from .._namespace import Array, length, namespace
+from .._namespace import Array, arange_like, length, namespace
 from .._set import ConvexSet, convex_set, index
+from .._shapes import largest
+from .._strings import shortened
 from .._values import require
 
 
@@ -53,6 +55,15 @@ class Strings(ConvexSet):
         xp = namespace(x)
         return xp.zeros_like(x) + xp.mean(x, axis=-2, keepdims=True)
 
+    def nearest(self, x: Array) -> Array:
+        """y = (I + A^T diag(t) A)^-1 x with (A y)_l = (p_i - p_j) / length_l, t >= 0, and |(A y)_l| = 1 where t_l > 0.
+
+        Found by an interior-point method with a static number of steps.
+        """
+        xp = namespace(x)
+        y = shortened(self._incidence(x), self.lengths + xp.zeros_like(x[..., :1, 0]), x)
+        return xp.where((largest(self.constraints(x)) > 0)[..., None, None], y, x)
+
     def check(self) -> None:
         require(self, "lengths", "positive", lambda xp, lengths: lengths > 0)
         require(self, "links", "indices of bodies, 0 or more", lambda xp, links: links >= 0)
@@ -61,3 +72,9 @@ class Strings(ConvexSet):
         """p_i - p_j for each link, `(*batch, m, d)`."""
         xp = namespace(x)
         return xp.take(x, self.links[..., 0], axis=-2) - xp.take(x, self.links[..., 1], axis=-2)
+
+    def _incidence(self, x: Array) -> Array:
+        """The matrix `(m, bodies)` that takes x to the spans."""
+        xp, bodies = namespace(x), arange_like(x.shape[-2], x)
+        first, second = (xp.astype(self.links[:, i : i + 1] == bodies, x.dtype) for i in (0, 1))
+        return first - second
