@@ -15,10 +15,11 @@ from .common.store import MANIFEST, Store, StoreError, discard
 
 EPILOG = """\
 examples:
-  python -m experiments all --quick          everything in about a minute, then the report
+  python -m experiments all --quick          everything, small, in minutes; then the report
   python -m experiments convex run           at paper scale, into runs/paper/convex
   python -m experiments convex figure        draw what was run
   python -m experiments convex publish       copy a paper-scale run to experiments/convex/results, to be committed
+  python -m experiments strings evaluate     test the committed weights again
   python -m experiments claims --json        paper and measured, from committed results and the latest quick run
   python -m experiments report               the same with figures, as one HTML page
 
@@ -71,7 +72,7 @@ def _add_experiment(names: Any, name: str, summary: str) -> None:
     )
     options.add_options(run, registry.config(name))
     run.set_defaults(do=lambda a: run_one(name, options.read_options(a, registry.config(name), a.quick), a))
-    figure = what.add_parser("figure", help="draw the results of a run as SVG, next to them")
+    figure = what.add_parser("figure", help="draw the results of a run, next to them")
     figure.add_argument("--quick", action="store_true", help="of the latest quick run, not of the one at paper scale")
     figure.add_argument("--out", type=Path, metavar="DIR", help="of the run in this folder")
     figure.set_defaults(do=lambda a: draw(name, Store.read(a.out) if a.out else places.latest(name, a.quick)))
@@ -80,6 +81,10 @@ def _add_experiment(names: Any, name: str, summary: str) -> None:
         "--out", type=Path, metavar="DIR", help=f"of the run in this folder (default: runs/paper/{name})"
     )
     publish.set_defaults(do=lambda a: commit(name, a.out or places.run_folder(name, "paper")))
+    for verb, text in registry.VERBS.get(name, {}).items():
+        extra = what.add_parser(verb, help=text, description=text)
+        extra.add_argument("--out", type=Path, metavar="DIR", help="of the run in this folder, not of the latest one")
+        extra.set_defaults(do=lambda a, verb=verb: registry.do(name, verb, a.out))
 
 
 def _add_run_options(parser: argparse.ArgumentParser, otherwise: str) -> None:
@@ -120,10 +125,10 @@ def _is_over(folder: Path, config: Any) -> bool:
     return store.finished or store.manifest["config"] != options.as_json(config)
 
 
-def draw(name: str, store: Store) -> None:
+def draw(name: str, store: Store, committed: bool = False) -> None:
     from . import report  # and matplotlib
 
-    for path in report.save_figures(name, store, store.folder):
+    for path in report.save_figures(name, store, store.folder, report.ANIMATIONS if committed else None):
         print(path)
 
 
@@ -137,7 +142,7 @@ def commit(name: str, folder: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path in [*sorted(folder.glob("*.npz")), folder / MANIFEST]:
         shutil.copyfile(path, target / path.name)
-    draw(name, Store.read(target))
+    draw(name, Store.read(target), committed=True)
 
 
 def show_claims(arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from .common.tables import Table
 EXPERIMENTS = {
     "stall": "Fig. 1: interpolation used as in PGD stalls, descent on f o g converges",
     "convex": "Appendix A: IGD, SubGD and PGD on five classes of convex problems",
+    "strings": "Supervised learning of dynamics models: bodies linked by strings, with and without a layer",
 }
 """Name of the folder, and what is repeated there."""
+VERBS = {"strings": {"evaluate": "roll the kept weights out again on the test trajectories, and print the errors"}}
+"""What else can be done with the results of an experiment: `verb(folder)` in a file of that name, and its help."""
 
 
 def config(name: str) -> Any:
@@ -43,8 +47,18 @@ def figures(name: str, store: Store) -> dict[str, Any]:
     return _part(name, "figure").figures(store)
 
 
+def animations(name: str, store: Store) -> Iterator[tuple[str, bytes]]:
+    """GIFs by the name of their file, each drawn when it is asked for; none if the experiment has none."""
+    return iter(getattr(_part(name, "figure"), "animations", lambda _: ())(store))
+
+
+def do(name: str, verb: str, folder: Path | None) -> None:
+    """One of the experiment's verbs, on the results in a folder or on the latest at paper scale."""
+    getattr(_part(name, verb), verb)(folder)
+
+
 def captions(name: str) -> dict[str, str]:
-    """What each figure shows."""
+    """What each figure and each animation shows."""
     return _part(name, "figure").CAPTIONS
 
 

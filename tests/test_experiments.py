@@ -291,7 +291,7 @@ def test_an_unfinished_run_makes_no_claims(elsewhere: Path) -> None:
 def test_report_of_the_committed_results_stands_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(places, "RUNS", tmp_path)
     text = report.write(tmp_path / "page.html").read_text()
-    assert text.count("<svg") == text.count("</svg>") == 3
+    assert text.count("<svg") == text.count("</svg>") == 7
     assert not re.search(r"""(src|href)=["']?(?!#|data:)[\w./]""", text.replace("xmlns:xlink", "")), "another file"
     assert "url(http" not in text and "<script" not in text and "@import" not in text
     assert "prefers-color-scheme: dark" in text and drawing.INK not in text.split("</style>")[1]
@@ -312,11 +312,11 @@ def test_report_without_results_says_what_to_run(elsewhere: Path) -> None:
 
 def test_committed_results_are_small_and_at_paper_scale() -> None:
     files = [path for path in (ROOT / "experiments").glob("*/results/*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 1_000_000
+    assert sum(path.stat().st_size for path in files) < 5_000_000
     for name in registry.EXPERIMENTS:
         store = Store.read(places.committed_folder(name))
         assert store.finished and store.config(registry.config(name)) == registry.config(name)()
-        assert {path.suffix for path in store.folder.iterdir()} == {".json", ".npz", ".svg"}
+        assert {path.suffix for path in store.folder.iterdir()} - {".gif"} == {".json", ".npz", ".svg"}
 
 
 @pytest.mark.parametrize("name", registry.EXPERIMENTS)

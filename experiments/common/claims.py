@@ -66,7 +66,9 @@ def show(value: Any) -> str:
         return "yes" if value else "NO"
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e6):
         return str(int(value))
-    return f"{value:.2g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}" if 1 <= abs(value) < 1000 else f"{value:.2g}"
+    return str(value)
 
 
 def _number(finding: Finding) -> float:

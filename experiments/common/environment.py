@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("inset", "numpy", "jax", "torch", "cvxpy", "clarabel")
+PACKAGES = ("inset", "numpy", "jax", "torch", "cvxpy", "clarabel", "Box2D")
 
 
 def versions() -> dict[str, str]:

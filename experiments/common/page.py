@@ -15,7 +15,7 @@ class Section:
 
     title: str
     figures: list[tuple[str, str]] = field(default_factory=list)
-    """`<svg>` elements and captions."""
+    """`<svg>` or `<img>` elements and captions."""
     tables: list[Table] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     """Command, time, versions, machine."""
@@ -65,7 +65,7 @@ def _chapter(chapter: Chapter) -> str:
 
 def _section(section: Section) -> str:
     figures = "".join(
-        f"<figure>{svg}<figcaption>{html.escape(text)}</figcaption></figure>" for svg, text in section.figures
+        f"<figure>{element}<figcaption>{html.escape(text)}</figcaption></figure>" for element, text in section.figures
     )
     tables = "".join(_table(table) for table in section.tables)
     facts = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in section.facts)
@@ -93,6 +93,7 @@ body { max-width: 76rem; margin: 2rem auto; padding: 0 1.2rem; font: 16px/1.55 s
 p { max-width: 48rem } nav a { margin-right: 1.2rem } a { color: inherit }
 h2 { margin-top: 3rem; padding-top: .6rem; border-top: 1px solid var(--line) }
 figure { margin: 1.2rem 0 } svg { width: 100%; height: auto } svg text { font-family: system-ui, sans-serif }
+img { max-width: 100% }
 figcaption, caption, small { color: var(--soft); font-size: .9rem; text-align: left }
 figcaption { max-width: 60rem } small { display: block; max-width: 28rem }
 .wide { overflow-x: auto } caption { padding-bottom: .3rem }

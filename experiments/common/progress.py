@@ -9,11 +9,11 @@ import time
 class Progress:
     """`done` of `total` cells, with the name of the last one."""
 
-    def __init__(self, title: str, total: int, done: int = 0, every: float = 10.0) -> None:
+    def __init__(self, title: str, total: int, done: int = 0, unit: str = "cells", every: float = 10.0) -> None:
         self.title, self.total, self.done, self.every = title, total, done, every
         self.start = self.said = time.monotonic()
         if done:
-            say(f"{title}: going on with {done} of {total} cells already there")
+            say(f"{title}: going on with {done} of {total} {unit} already there")
 
     def advance(self, what: str) -> None:
         self.done += 1

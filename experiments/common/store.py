@@ -111,14 +111,14 @@ class Store:
 def discard(folder: Path) -> None:
     """Remove the results in a folder, and nothing else that may be there; the manifest goes last."""
     if (folder / MANIFEST).exists():
-        kinds = ("*.npz", "*.svg", "*.part", "instances/*.npz", "instances/*.part")
+        kinds = ("*.npz", "*.svg", "*.gif", "*.part", "*.pt", "instances/*.npz", "instances/*.part")
         for path in [*(path for kind in kinds for path in folder.glob(kind)), folder / MANIFEST]:
             path.unlink(missing_ok=True)
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """A `.npz` file, whole or not at all."""
-    partial = _partial(path)
+    partial = partial_file(path)
     with partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
     partial.replace(path)
@@ -132,12 +132,18 @@ def read_arrays(path: Path) -> Arrays:
 
 def write_text(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    partial = _partial(path)
-    partial.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """A file, whole or not at all."""
+    partial = partial_file(path)
+    partial.write_bytes(data)
     partial.replace(path)
 
 
-def _partial(path: Path) -> Path:
+def partial_file(path: Path) -> Path:
+    """Where to write what replaces a file once it is whole."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 

@@ -1,0 +1,73 @@
+"""Testing a model, and the committed weights: `python -m experiments strings evaluate` rolls them out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from inset import Strings
+
+from ..common import places
+from ..common.progress import say
+from ..common.store import Arrays, Store, StoreError
+from .config import Config, key
+from .model import PAST, VARIANTS, Dynamics, distance, rollout, scales
+from .objects import shape
+from .simulator import simulate, split
+
+KEPT = ("plain", "strings")
+"""Models whose best weights are committed."""
+
+
+@torch.no_grad()
+def score(model: Dynamics, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean distance and the worst violation along each trajectory `(..., n, steps, 7, 2)`, and the rollouts.
+
+    The model sees the first three positions. A violation is what the longest string is over the length that the
+    layer has, computed in float64; it is 0 where no string is too long.
+    """
+    target = torch.from_numpy(np.ascontiguousarray(truth)).to(model.scales.device)
+    path = rollout(model, target[..., :PAST, :, :], target.shape[-3] - PAST)
+    error = distance(path, target[..., PAST:, :, :])
+    over = model.strings.constraints(path.double()).amax((-2, -1))
+    return error.cpu().numpy(), over.clamp(min=0).cpu().numpy(), path.cpu().numpy()
+
+
+def pack(model: Dynamics) -> Arrays:
+    """The parameters in half precision."""
+    return {name: p.detach().cpu().numpy().astype(np.float16) for name, p in model.named_parameters()}
+
+
+def unpack(name: str, model: str, arrays: Arrays, train: np.ndarray, config: Config) -> Dynamics:
+    """The model of an object with parameters in half precision, ready to be used."""
+    strings = Strings(torch.from_numpy(shape(name).links), config.length + config.slack)
+    dynamics = Dynamics(VARIANTS[model], strings, scales(train), config.width, config.depth)
+    with torch.no_grad():
+        for key, p in dynamics.named_parameters():
+            p.copy_(torch.from_numpy(arrays[key].astype(np.float32)))
+    return dynamics.eval()
+
+
+def evaluate(folder: Path | None) -> None:
+    """Print the error and the worst violation of the kept weights on the test trajectories, simulated again."""
+    store = Store.read(folder) if folder else places.latest("strings", quick=False)
+    config = store.config(Config)
+    kept = {
+        name: [m for m in KEPT if m in config.models and store.has(f"{key(name, m)}-weights")]
+        for name in config.objects
+    }
+    if not any(kept.values()):
+        raise StoreError(f"{store.folder}: no weights here; make them with\n  python -m experiments strings run")
+    say(f"weights of {store.folder}, test trajectories of seed {config.seed}")
+    print(f"{'object':<10} {'model':<8} {'error':>7} {'std':>6} {'in training':>12} {'worst violation':>16}")
+    for name in filter(kept.get, config.objects):
+        parts = split(simulate(name, config), config)
+        for model in kept[name]:
+            member = unpack(name, model, store.load(f"{key(name, model)}-weights"), parts["train"], config)
+            error, violation, _ = score(member, parts["test"])
+            before = store.load(key(name, model))
+            then = before["test"][int(before["kept"])].mean()
+            row = f"{name:<10} {model:<8} {error.mean():>7.3f} {error.std():>6.3f} {then:>12.3f}"
+            print(f"{row} {violation.max():>16.3g}")

@@ -1,0 +1,205 @@
+"""Training of the dynamics models: what is updated, validated, kept, and found again after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from experiments.common.store import Store
+from experiments.strings import cost, evaluate
+from experiments.strings.config import Config
+from experiments.strings.model import PAST, VARIANTS
+from experiments.strings.run import run
+from experiments.strings.simulator import FALL, simulate, split
+from experiments.strings.trainee import Trainee, worth_compiling
+
+from strings_models import TINY, model
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    out = tmp_path_factory.mktemp("strings")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "ROUNDS", 3)
+        run(TINY, out)
+    return Store.read(out)
+
+
+def test_layer_allows_no_violation_and_plain_models_violate(store: Store) -> None:
+    assert store.load("chain-plain")["violation"].min() > 0
+    for name in ("strings", "smooth"):
+        assert store.load(f"chain-{name}")["violation"].max() == 0
+
+
+def test_cells_hold_what_was_measured(store: Store) -> None:
+    cell, truth = store.load("chain-strings"), split(simulate("chain", TINY), TINY)["test"]
+    assert cell["test"].shape == cell["violation"].shape == (2, 5)
+    assert cell["recorded"].tolist() == [3, 6, 9, 12, 14, 15, 17, 18]
+    np.testing.assert_array_equal(cell["best"], cell["validation"].min(axis=0))
+    assert int(cell["kept"]) == cell["best"].argmin()
+    paths = store.load("chain-paths")
+    plain = store.load("chain-plain")
+    which = int(plain["violation"][int(plain["kept"])].argmax())
+    assert int(paths["which"]) == which
+    np.testing.assert_array_equal(paths["truth"], truth[which])
+    error = np.linalg.norm(paths["strings"][PAST:] - paths["truth"][PAST:], axis=-1).mean()
+    np.testing.assert_allclose(error, cell["test"][int(cell["kept"]), which], rtol=0.02)  # weights in half precision
+    times = store.load("cost-cpu")
+    assert (times["nearest-short"] > times["plain-short"]).all() and "strings" in times
+
+
+def test_kept_weights_give_the_errors_again(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate.evaluate(store.folder)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["chain", "plain"], ["chain", "strings"]]
+    for line, name in zip(lines[1:], ("plain", "strings"), strict=True):
+        cell = store.load(f"chain-{name}")
+        assert abs(float(line.split()[2]) - cell["test"][int(cell["kept"])].mean()) < 0.05
+        assert (float(line.split()[-1]) == 0) == (name == "strings")
+
+
+def test_training_lowers_the_error_and_depends_on_the_seed_alone() -> None:
+    paths = simulate("chain", TINY)
+    ends = []
+    for _ in range(2):
+        trainee = Trainee("chain", "plain", paths, TINY, torch.device("cpu"))
+        trainee.rate.fill_(1e-2)
+        windows = trainee.sample(1, 0)
+        losses = torch.stack([trainee.update(windows[k % 2]).clone() for k in range(60)])  # two batches by heart
+        assert (losses[-2:].mean(0) < 0.5 * losses[:2].mean(0)).all()
+        ends.append([p.detach().clone() for p in trainee.parameters])
+    for first, second in zip(*ends, strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        assert not torch.equal(first[0], first[1]), "every seed has weights of its own"
+
+
+def test_batches_begin_at_the_start_often_and_differ_between_seeds() -> None:
+    trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
+    windows = torch.cat([trainee.sample(0, k) for k in range(8)])
+    assert windows.shape == (128, 2, 4, PAST + 4, 7, 2)
+    starts = {path[0].numpy().tobytes() for path in trainee.paths}
+    at_start = np.mean([w[0].numpy().tobytes() in starts for w in windows.flatten(0, 2)])
+    assert 0.2 < at_start < 0.4
+    assert not torch.equal(windows[:, 0], windows[:, 1])
+    torch.testing.assert_close(trainee.sample(0, 3), windows[48:64], rtol=0, atol=0)
+
+
+def test_gradients_are_clipped_for_each_seed() -> None:
+    trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
+    with torch.no_grad():
+        trainee.parameters[4][0].normal_(
+            0, 1
+        )  # the last weights, zero at first: large for one seed, small for the other
+        trainee.parameters[4][1].normal_(0, 1e-4)
+    trainee.update(trainee.sample(1, 0)[0])
+    squares = [cast(torch.Tensor, p.grad).square().sum((-2, -1)) for p in trainee.parameters]
+    first, second = torch.stack(squares).sum(0).sqrt().tolist()
+    assert abs(first - 1) < 1e-5 and 1e-4 < second < 0.99
+
+
+def test_what_is_validated_is_a_running_average() -> None:
+    trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
+    trainee.rate.fill_(1e-2)
+    before = [mean.clone() for mean in trainee.average]
+    trainee.update(trainee.sample(0, 0)[0])
+    for old, new, p in zip(before, trainee.average, trainee.parameters, strict=True):
+        torch.testing.assert_close(new, 0.999 * old + 0.001 * p)
+    assert not torch.equal(before[4], trainee.average[4])
+
+
+def test_weights_are_kept_in_half_precision() -> None:
+    made, paths = model(VARIANTS["strings"]), simulate("chain", TINY)
+    kept = evaluate.pack(made)
+    assert {str(array.dtype) for array in kept.values()} == {"float16"}
+    again = evaluate.unpack("chain", "strings", kept, paths, dataclasses.replace(TINY, width=16))
+    assert not again.training
+    for first, second in zip(made.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(second, first.half().float(), rtol=0, atol=0)
+
+
+def test_layer_joins_late_but_validation_is_always_with_it() -> None:
+    trainee = Trainee("chain", "strings", simulate("chain", TINY), TINY, torch.device("cpu"))
+    with torch.no_grad():
+        trainee.average[4].normal_(0, 3)
+    with_layer = []
+    for stage in (0, 1):
+        trainee.engage(stage)
+        assert trainee.model.engaged == (stage == 1)
+        with_layer.append(trainee.validate())
+        assert trainee.model.engaged == (stage == 1)
+    trainee.model.engaged = False
+    assert with_layer[0] == with_layer[1] != trainee.errors().tolist()
+
+
+def test_validation_keeps_the_best_average_of_each_seed() -> None:
+    trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
+    before = trainee.validate()
+    with torch.no_grad():
+        trainee.average[4][0].normal_(0, 3)
+        trainee.average[9][1, 0, 1::2] = FALL / (3 * trainee.model.scales[2])  # what the second seed has to learn first
+    after = trainee.validate()
+    assert after[0] > before[0] and after[1] < before[1]
+    assert trainee.score.tolist() == [before[0], after[1]]
+    assert not trainee.best[4][0].any() and trainee.best[9][1].any()
+
+
+def test_compiling_is_for_long_runs() -> None:
+    cpu = torch.device("cpu")
+    assert worth_compiling(TINY, torch.device("cuda")) and not worth_compiling(Config.quick(), cpu)
+    assert worth_compiling(Config(), cpu) == (shutil.which("g++") is not None)
+
+
+def test_an_update_that_overflows_is_left_out() -> None:
+    trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
+    trainee.rate.fill_(1e-3)
+    windows = trainee.sample(0, 0)[0].clone()
+    windows[1] *= 1e38
+    before = [p.detach().clone() for p in trainee.parameters]
+    trainee.update(windows)
+    for old, new in zip(before, trainee.parameters, strict=True):
+        assert new.isfinite().all()
+        torch.testing.assert_close(new[1], old[1], rtol=0, atol=0)
+    assert not torch.equal(before[-1][0], trainee.parameters[-1][0])
+
+
+def test_a_killed_run_goes_on_where_it_was(store: Store, tmp_path: Path) -> None:
+    """Killed during the second stage; the resumed run ends with the numbers of the run that was not."""
+    out = tmp_path / "run"
+    code = (
+        "import sys, time; from pathlib import Path; from strings_models import TINY\n"
+        "from experiments.strings import cost, run, training\n"
+        "cost.measure = lambda *_: None\n"
+        "before = training.Session.train_stage\n"
+        "def slow(self, stage, progress):\n"
+        "    if stage == 1 and not Path(sys.argv[1], 'resume').exists(): time.sleep(60)\n"
+        "    before(self, stage, progress)\n"
+        "training.Session.train_stage = slow\n"
+        "run.run(TINY, Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-c", code, str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (out / "checkpoint.pt").exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert (out / "checkpoint.pt").exists() and not Store.read(out).has("chain-plain")
+    (out / "resume").touch()
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert "going on with 12 of 18 updates already there" in again.stderr
+    for name in ("chain-plain", "chain-strings", "chain-paths"):
+        for key, value in store.load(name).items():
+            np.testing.assert_array_equal(Store.read(out).load(name)[key], value, err_msg=f"{name} {key}")
