@@ -192,12 +192,12 @@ def test_evaluate_prints_a_table(store: Store, capsys: pytest.CaptureFixture[str
         store.save(f"star-{model}-weights", pack(dynamics))
     assert cli.main(["strings", "evaluate", "--out", str(store.folder)]) == 0
     head, *lines = (line.split() for line in capsys.readouterr().out.splitlines())
-    assert head[:3] == ["object", "model", "error"] and [line[:2] for line in lines] == [
-        ["star", "plain"],
-        ["star", "strings"],
-    ]
-    assert all(float(line[4]) == 0.9 for line in lines), "the mean of the seed that was kept"
-    assert float(lines[1][-1]) == 0 and all(np.isfinite(float(word)) for line in lines for word in line[2:])
+    assert head[:4] == ["object", "weights", "layer", "error"]
+    rows = [("plain", "none"), ("strings", "chord"), ("plain", "chord"), ("plain", "nearest")]
+    assert [tuple(line[:3]) for line in lines] == [("star", *row) for row in rows]
+    assert all(float(line[5]) == 0.9 for line in lines[:2]), "the mean of the seed that was kept"
+    assert all(line[5] == "-" and float(line[-1]) == 0 for line in lines[2:]), "not trained so, and feasible"
+    assert float(lines[1][-1]) == 0 and all(np.isfinite(float(word)) for line in lines for word in line[3:5])
 
 
 def test_help_shows_evaluate_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,10 +60,11 @@ class Config:
             objects=("star",),
             models=("plain", "strings"),
             seeds=1,
-            horizons=(8, 16, 32),
-            updates=(600, 400, 150),
-            layer_from=2,
+            horizons=(8, 16),
+            updates=(700, 250),
+            layer_from=1,
             batch=32,
+            rate=2e-3,
         )
 
 

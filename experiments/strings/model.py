@@ -40,7 +40,7 @@ VARIANTS = {
     "smooth": Variant("smooth"),
     "raw_plain": Variant(inputs="raw"),
     "raw_strings": Variant("chord", inputs="raw"),
-    "nearest": Variant("nearest"),
+    "nearest": Variant("nearest", anchor="predicted"),
 }
 """The models by name. `plain` and `strings` are the paper's, `raw_...` with its inputs to the letter."""
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ._namespace import Array, cholesky, eye_like, keep, length, namespace, stop_gradient, symmetric_eigen, take
+from ._namespace import (
+    Array,
+    cholesky,
+    eye_like,
+    gather_along,
+    keep,
+    length,
+    namespace,
+    plain_norm,
+    stop_gradient,
+    symmetric_eigen,
+    take,
+)
 
 # Arguments of logarithms and powers are cut off here. One number for all dtypes, so that a point judged in float32
 # is judged alike in float64; each set says in which direction it errs.
@@ -36,7 +48,7 @@ def pick(field: Array, i: Array, event: int) -> Array:
     shape = (*i.shape, *field.shape[field.ndim - event - 1 :])
     at = i[(..., *(None,) * (event + 1))]
     at = xp.broadcast_to(at, (*i.shape, 1, *shape[len(i.shape) + 1 :]))
-    return xp.take_along_axis(xp.broadcast_to(field, shape), at, axis=-event - 1).squeeze(-event - 1)
+    return gather_along(xp.broadcast_to(field, shape), at, -event - 1).squeeze(-event - 1)
 
 
 def sign(v: Array) -> Array:
@@ -58,13 +70,9 @@ def squared_norm(v: Array) -> Array:
 
 def norm(v: Array) -> Array:
     """|v| over the last axis: no overflow or underflow, and derivative 0 at v = 0 in every framework."""
-    xp = namespace(v)
-    size = xp.max(xp.abs(stop_gradient(v)), axis=-1, keepdims=True)
-    zero = size == 0
-    size = xp.where(zero, xp.ones_like(size), size)
-    square = xp.sum((v / size) ** 2, axis=-1)
-    zero, size = zero[..., 0], size[..., 0]
-    return xp.where(zero, 0 * square, size * xp.sqrt(xp.where(zero, 1 + square, square)))
+    size = namespace(v).max(abs(stop_gradient(v)), axis=-1, keepdims=True)
+    size = keep(size > 0, size, 1.0)
+    return size[..., 0] * plain_norm(v / size)
 
 
 def root(square: Array) -> Array:

@@ -125,10 +125,8 @@ def muladd(a: Array, b: Array, c: Array) -> Array:
 
 
 def gather(v: Array, i: Array) -> Array:
-    """v[..., i], one entry of the last axis per sample. Torch's own: array-api-compat's spends six operations more."""
-    if is_torch(v):
-        return v.gather(-1, i[..., None])[..., 0]
-    return namespace(v).take_along_axis(v, i[..., None], axis=-1)[..., 0]
+    """v[..., i], one entry of the last axis per sample."""
+    return gather_along(v, i[..., None], -1)[..., 0]
 
 
 def take(v: Array, i: Array) -> Array:
@@ -139,12 +137,32 @@ def take(v: Array, i: Array) -> Array:
     return namespace(v).take(v, i, axis=0)
 
 
+def select_along(v: Array, i: Array, axis: int) -> Array:
+    """The entries i `(n,)` of an axis, 0 or more each: array-api-compat also looks for negative ones."""
+    return v.index_select(axis, i) if is_torch(v) else namespace(v).take(v, i, axis=axis)
+
+
+def gather_along(v: Array, i: Array, axis: int) -> Array:
+    """`take_along_axis` for an index without negative entries; array-api-compat's spends six operations more."""
+    return v.gather(axis, i) if is_torch(v) else namespace(v).take_along_axis(v, i, axis=axis)
+
+
 def lerp(a: Array, b: Array, t: Array) -> Array:
     """a + t (b - a): exactly a at t = 0 and exactly b at t = 1, and no overflow between numbers of one sign."""
     if is_torch(b):
         return sys.modules["torch"].lerp(a, b, t)
     far = (b - a) * (1 - t)
     return namespace(b).where(t < 0.5, a + t * (b - a), b - far)
+
+
+def plain_norm(v: Array) -> Array:
+    """sqrt(v.v) over the last axis, with derivative 0 at v = 0; see `_linalg.norm` for v of any size."""
+    xp = namespace(v)
+    if is_torch(v):
+        return sys.modules["torch"].linalg.vector_norm(v, dim=-1)
+    square = xp.sum(v * v, axis=-1)
+    zero = square == 0
+    return xp.where(zero, 0 * square, xp.sqrt(xp.where(zero, 1 + square, square)))
 
 
 def length(v: Array) -> Array:

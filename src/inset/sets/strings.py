@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._errors import AnchorError
 from .._linalg import ball_gauge, norm, pick
-from .._namespace import Array, arange_like, length, namespace
+from .._namespace import Array, arange_like, length, namespace, select_along
 from .._set import ConvexSet, convex_set, index
 from .._shapes import largest
 from .._strings import shortened
@@ -43,10 +43,8 @@ class Strings(ConvexSet):
     def rounding(self, x: Array, size: Array, u: float) -> Array:
         spans = self._spans(x)
         evaluation = (spans.shape[-1] / 2 + 4) * (length(spans) + self.lengths)
-        xp = namespace(x)
-        sizes = length(size)
-        ends = xp.take(sizes, self.links[..., 0], axis=-1) + xp.take(sizes, self.links[..., 1], axis=-1)
-        return u * evaluation + ends
+        first, second = (select_along(length(size), self.links[..., i], -1) for i in (0, 1))
+        return u * evaluation + first + second
 
     def anchor(self, x: Array | None = None) -> Array:
         """All bodies at the mean of their positions in x."""
@@ -70,8 +68,8 @@ class Strings(ConvexSet):
 
     def _spans(self, x: Array) -> Array:
         """p_i - p_j for each link, `(*batch, m, d)`."""
-        xp = namespace(x)
-        return xp.take(x, self.links[..., 0], axis=-2) - xp.take(x, self.links[..., 1], axis=-2)
+        first, second = (select_along(x, self.links[..., i], -2) for i in (0, 1))
+        return first - second
 
     def _incidence(self, x: Array) -> Array:
         """The matrix `(m, bodies)` that takes x to the spans."""
