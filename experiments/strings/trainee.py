@@ -1,4 +1,4 @@
-"""Training by back-propagation through time: every model of every object, update by update, side by side."""
+"""One model in training: its windows, its updates by back-propagation through time, its validation, its state."""
 
 from __future__ import annotations
 
