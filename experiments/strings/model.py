@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -50,8 +50,7 @@ class Dynamics(nn.Module):
 
     A point is `(..., 7, 2)`, the input `(..., 3, 7, 2)` from the oldest to the newest. With `members` the parameters
     have a leading dimension, and so has the input: independent models of one kind, trained side by side.
-    In `train()` mode the layer goes without the margin for rounding, in `eval()` mode its output is in the set to the
-    last bit.
+    The layer has its margin for rounding, in training too: its output is in the set to the last bit.
     """
 
     scales: Tensor
@@ -117,10 +116,6 @@ class Dynamics(nn.Module):
             y = self.strings.nearest(y)
         # behind those two the layer has rounding errors to certify, and no part in training
         return y if self.training and self.variant.layer != "chord" else self.layer(y, anchor=anchor)
-
-    def train(self, mode: bool = True) -> Self:
-        self.layer.strict = not mode
-        return super().train(mode)
 
     def member(self, k: int) -> Dynamics:
         """One of the models that were trained side by side, on its own."""
