@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from experiments.common.store import Store
+from experiments.common.store import Store, StoreError
 from experiments.strings import cost, evaluate
 from experiments.strings.config import Config
 from experiments.strings.model import PAST, VARIANTS
@@ -41,6 +41,28 @@ def test_layer_allows_no_violation_and_plain_models_violate(store: Store) -> Non
     assert store.load("chain-plain")["violation"].min() > 0
     for name in ("strings", "smooth"):
         assert store.load(f"chain-{name}")["violation"].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"objects": ("chain", "rope")}, "rope: expected some of chain, triangles, star"),
+        ({"models": ("plane",)}, "plane: expected some of plain, strings"),
+        ({"updates": (1,)}, "2 horizons and 1 numbers of updates: expected one of each"),
+        ({"horizons": (4, 38)}, "a horizon of 38 steps is too long for trajectories of 40 steps of which 3 are given"),
+        ({"device": "gpu"}, "device gpu: expected cpu, auto"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_said(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        run(dataclasses.replace(TINY, **wrong), tmp_path)
+
+
+def test_a_run_without_kept_models_has_no_falls_to_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "measure", lambda *_: None)
+    run(dataclasses.replace(TINY, models=("smooth",), updates=(2, 2), seeds=1), tmp_path)
+    found = Store.read(tmp_path)
+    assert found.finished and found.has("chain-smooth") and not found.has("chain-paths")
 
 
 def test_cells_hold_what_was_measured(store: Store) -> None:

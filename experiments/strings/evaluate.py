@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from inset import Strings
-
 from ..common import places
 from ..common.progress import say
 from ..common.store import Arrays, Store, StoreError
 from .config import Config, key
-from .model import PAST, VARIANTS, Dynamics, distance, rollout, scales
-from .objects import shape
+from .model import PAST, VARIANTS, Dynamics, build, distance, rollout
 from .simulator import simulate, split
 
 KEPT = ("plain", "strings")
@@ -44,8 +41,7 @@ def pack(model: Dynamics) -> Arrays:
 
 def unpack(name: str, model: str, arrays: Arrays, train: np.ndarray, config: Config) -> Dynamics:
     """The model of an object with parameters in half precision, ready to be used."""
-    strings = Strings(torch.from_numpy(shape(name).links), config.length + config.slack)
-    dynamics = Dynamics(VARIANTS[model], strings, scales(train), config.width, config.depth)
+    dynamics = build(name, model, train, config)
     with torch.no_grad():
         for key, p in dynamics.named_parameters():
             p.copy_(torch.from_numpy(arrays[key].astype(np.float32)))

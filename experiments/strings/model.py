@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from inset import Strings
 from inset.torch import Projection
 
-from .objects import BODIES
+from .config import Config
+from .objects import BODIES, shape
 
 PAST = 3
 """Positions that the network sees."""
@@ -125,6 +126,12 @@ class Dynamics(nn.Module):
         for mine, theirs in zip(alone.parameters(), self.parameters(), strict=True):
             mine.data = theirs.detach()[k].clone()
         return alone.train(self.training)
+
+
+def build(name: str, model: str, train: np.ndarray, config: Config, members: int | None = None) -> Dynamics:
+    """The model of an object, its inputs scaled by the trajectories to train on; parameters are still to be set."""
+    strings = Strings(torch.from_numpy(shape(name).links), config.length + config.slack)
+    return Dynamics(VARIANTS[model], strings, scales(train), config.width, config.depth, members)
 
 
 def smooth(strings: Strings, y: Tensor, anchor: Tensor, width: float = 0.01) -> Tensor:

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from ..common.progress import Progress
-from ..common.store import Store, read_arrays, write_arrays
+from ..common.store import Store, StoreError, read_arrays, write_arrays
 from . import cost
 from .config import Config, key
 from .evaluate import KEPT, pack, score, unpack
-from .model import PAST
+from .model import PAST, VARIANTS
+from .objects import NAMES
 from .simulator import simulate, split
 from .trainee import Trainee, worth_compiling
 from .training import Session, train
@@ -20,13 +21,14 @@ from .training import Session, train
 
 def run(config: Config, out: Path) -> None:
     """Train and test what is not on disk yet; training itself goes on from its last checkpoint."""
+    check(config)
     store = Store.create(out, "strings", config)
     device = pick(config.device)
     paths = {name: saved_trajectories(store.folder, name, config) for name in config.objects}
     if not all(store.has(key(name, model)) for name in config.objects for model in config.models):
         train_and_test(store, paths, config, device)
     for name in config.objects:
-        if not store.has(f"{name}-paths"):
+        if not store.has(f"{name}-paths") and set(KEPT) & set(config.models):
             store.save(f"{name}-paths", example(store, name, split(paths[name], config), config))
     cost.measure(store, paths[config.objects[0]], config, device)
     store.finish()
@@ -50,11 +52,25 @@ def train_and_test(store: Store, paths: dict[str, np.ndarray], config: Config, d
         progress.advance(cell)
 
 
+def check(config: Config) -> None:
+    """Raise if the numbers do not fit together."""
+    for given, known in ((config.objects, NAMES), (config.models, tuple(VARIANTS))):
+        if unknown := [name for name in given if name not in known]:
+            raise StoreError(f"strings: {', '.join(unknown)}: expected some of {', '.join(known)}")
+    if len(config.horizons) != len(config.updates):
+        stages = f"{len(config.horizons)} horizons and {len(config.updates)} numbers of updates"
+        raise StoreError(f"strings: {stages}: expected one of each for every stage")
+    if max(config.horizons) > config.steps - PAST:
+        most = f"{config.steps} steps of which {PAST} are given"
+        raise StoreError(f"strings: a horizon of {max(config.horizons)} steps is too long for trajectories of {most}")
+
+
 def pick(device: str) -> torch.device:
     """The device that was asked for."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    cuda = torch.cuda.is_available()
+    if device not in ("auto", "cpu", "cuda") or (device == "cuda" and not cuda):
+        raise StoreError(f"strings: device {device}: expected cpu, auto{', or cuda' if cuda else '; there is no cuda'}")
+    return torch.device("cuda" if cuda and device != "cpu" else "cpu")
 
 
 def saved_trajectories(folder: Path, name: str, config: Config) -> np.ndarray:

@@ -11,10 +11,8 @@ import torch
 import torch._dynamo
 from torch import Tensor
 
-from inset import Strings
-
 from .config import Config
-from .model import PAST, VARIANTS, Dynamics, distance, rollout, scales
+from .model import PAST, Dynamics, build, distance, rollout
 from .objects import shape
 from .simulator import FALL, split
 
@@ -44,9 +42,7 @@ class Trainee:
         parts = split(trajectories, config)
         self.paths = torch.from_numpy(turned(name, parts["train"], config)).to(device)
         self.validation = torch.from_numpy(parts["validation"]).to(device)
-        strings = Strings(torch.from_numpy(shape(name).links), config.length + config.slack)
-        spread = scales(parts["train"])
-        self.model = Dynamics(VARIANTS[variant], strings, spread, config.width, config.depth, config.seeds).to(device)
+        self.model = build(name, variant, parts["train"], config, config.seeds).to(device)
         self.model.initialise([torch.Generator().manual_seed(config.seed + k) for k in range(config.seeds)])
         self.names, self.parameters = zip(*self.model.named_parameters(), strict=True)
         self.average = [p.detach().clone() for p in self.parameters]
