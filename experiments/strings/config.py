@@ -38,16 +38,18 @@ class Config:
     """Nodes of a hidden layer."""
     depth: int = 4
     """Hidden layers."""
-    horizons: tuple[int, ...] = (8, 16, 32, 64, 128, 240, 482)
+    horizons: tuple[int, ...] = (8, 16, 32, 64, 128, 240, 482, 32, 64, 240, 482)
     """Steps unrolled in training, stage by stage. Our choice; the paper says up to 240."""
-    updates: tuple[int, ...] = (2000, 2000, 2000, 2000, 1500, 800, 400)
+    updates: tuple[int, ...] = (2000, 2000, 2000, 1500, 1000, 500, 200, 1600, 300, 700, 350)
     """Updates in each stage. Our choice."""
-    layer_from: int = 3
-    """The stage from which on the layer is there; before it all models train without. Our choice."""
+    layer_from: int = 7
+    """The stage from which on the layer is there, after a first phase without. Our choice."""
     batch: int = 50
     """Windows of trajectories per update. Our choice."""
     rate: float = 1e-3
-    """Step size of Adam at the start; it falls to 0 along half a cosine. Our choice."""
+    """Step size of Adam at the start; in each phase it falls to 0 along half a cosine. Our choice."""
+    rate_with_layer: float = 2e-4
+    """Step size where the layer joins. Our choice."""
     seed: int = 0
     """Of the trajectories, and the first of the seeds of the models."""
     device: str = field(default="auto", compare=False)
@@ -65,6 +67,7 @@ class Config:
             layer_from=1,
             batch=32,
             rate=2e-3,
+            rate_with_layer=1e-3,
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from inset import Strings
+from inset import Strings, project
 from inset.torch import Projection
 
 from .config import Config
@@ -51,7 +51,7 @@ class Dynamics(nn.Module):
 
     A point is `(..., 7, 2)`, the input `(..., 3, 7, 2)` from the oldest to the newest. With `members` the parameters
     have a leading dimension, and so has the input: independent models of one kind, trained side by side.
-    The layer has its margin for rounding, in training too: its output is in the set to the last bit.
+    What the model gives is in the set to the last bit; in training the layer is without its margin for rounding.
     """
 
     scales: Tensor
@@ -115,8 +115,9 @@ class Dynamics(nn.Module):
             y = smooth(self.strings, y, anchor)
         elif self.variant.layer == "nearest":
             y = self.strings.nearest(y)
-        # behind those two the layer has rounding errors to certify, and no part in training
-        return y if self.training and self.variant.layer != "chord" else self.layer(y, anchor=anchor)
+        if not self.training:
+            return self.layer(y, anchor=anchor)
+        return project(self.strings, y, anchor, strict=False) if self.variant.layer == "chord" else y
 
     def member(self, k: int) -> Dynamics:
         """One of the models that were trained side by side, on its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ START = 0.25
 """Share of the windows that begin where the trajectory begins, as the test does."""
 CLIP = 1.0
 """Largest norm of the gradient of one model."""
+REACH = 0.25
+"""Of `bounded`, in units of the number of steps unrolled over the number of windows."""
 MEMORY = 0.999
 """Of the running average of the weights, which is what is validated and kept."""
 BLOCK = 16
@@ -56,10 +59,10 @@ class Trainee:
         self._begin_optimizer()
         self.stream = torch.cuda.Stream() if cuda else None
         self._errors: Callable[[], Tensor] | None = None
-        self.step = self.call
+        self.step = self.bounded_call
         if compiled:
             torch._dynamo.config.recompile_limit = 64  # all models share the code that is compiled
-            self.step = torch.compile(self.call, dynamic=False)
+            self.step = torch.compile(self.bounded_call, dynamic=False)
 
     def _begin_optimizer(self) -> None:
         """Give the optimizer its state now: a graph on a GPU reads and writes tensors that are there."""
@@ -95,7 +98,9 @@ class Trainee:
         # leaves of its own for every update: a graph cannot be captured around those of another stream
         leaves = {name: p.detach().requires_grad_() for name, p in zip(self.names, self.parameters, strict=True)}
         start = windows[..., :PAST, :, :].detach().requires_grad_()  # or the first steps would be compiled apart
-        path = rollout(lambda past: self.step(leaves, past), start, windows.shape[-3] - PAST)
+        horizon = windows.shape[-3] - PAST
+        limit = torch.full((), REACH * horizon / self.config.batch, device=self.device)
+        path = rollout(lambda past: self.step(leaves, past, limit), start, horizon)
         loss = distance(path, windows[..., PAST:, :, :]).mean(-1)
         gradients = torch.autograd.grad(loss.sum(), list(leaves.values()))
         with torch.no_grad():
@@ -115,6 +120,7 @@ class Trainee:
         The layer is there, also where training is still without it.
         """
         engaged, self.model.engaged = self.model.engaged, self.model.variant.layer != "none"
+        self.model.eval()
         if self._errors is None:
             self._errors = replayed(self.errors, self.stream)
         with torch.cuda.stream(self.stream), torch.no_grad():
@@ -123,7 +129,7 @@ class Trainee:
             for old, new in zip(self.best, self.average, strict=True):
                 old.copy_(torch.where(better[:, None, None], new, old))
             self.score.copy_(torch.where(better, error, self.score))
-            self.model.engaged = engaged
+            self.model.train().engaged = engaged
             return error.tolist()
 
     @torch.no_grad()
@@ -137,6 +143,20 @@ class Trainee:
     def call(self, leaves: dict[str, Tensor], past: Tensor) -> Tensor:
         """The next positions, by the model with other parameters than its own."""
         return torch.func.functional_call(self.model, leaves, (past,))
+
+    def bounded_call(self, leaves: dict[str, Tensor], past: Tensor, limit: Tensor) -> Tensor:
+        """The same, for training: the gradient with respect to each window's positions at one step is limited.
+
+        Along hundreds of steps through a layer with a kink it would grow beyond any number.
+        """
+        return bounded(self.call(leaves, past), limit)
+
+    def follow(self, leader: Trainee) -> None:
+        """Go on from where another trainee is."""
+        for name in ("parameters", "average", "moments"):
+            for mine, theirs in zip(self.tensors()[name], leader.tensors()[name], strict=True):
+                mine.copy_(theirs)
+        self.loss.copy_(leader.loss)
 
     def tensors(self) -> dict[str, list[Tensor]]:
         """Everything that training goes on from."""
@@ -165,6 +185,32 @@ class Trainee:
                 mine.copy_(best)
         self.engage(len(self.config.horizons))
         return self.model.eval()
+
+
+class Bounded(torch.autograd.Function):
+    """The identity, with another backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, limit: Tensor) -> Tensor:
+        ctx.save_for_backward(limit)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,), (limit,) = gradients, ctx.saved_tensors
+        norm = gradient.square().sum((-2, -1), keepdim=True).sqrt()
+        return torch.where(norm.isfinite(), gradient * (limit / norm.clamp(min=limit)), 0.0), None
+
+
+def bounded(x: Tensor, limit: Tensor) -> Tensor:
+    """x `(..., 7, 2)`; of the gradient that comes back, each sample has at most the norm `limit`, or is 0 if infinite.
+
+    >>> x = torch.ones(2, 1, 2, requires_grad=True)
+    >>> y = bounded(x, torch.tensor(5.0)) * torch.tensor([[[3.0, 4.0]], [[30.0, 40.0]]])
+    >>> torch.autograd.grad(y.sum(), x)[0].tolist()
+    [[[3.0, 4.0]], [[3.0, 4.0]]]
+    """
+    return cast(Tensor, Bounded.apply(x, limit))
 
 
 def replayed(function: Callable[[], Tensor], stream: torch.cuda.Stream | None) -> Callable[[], Tensor]:

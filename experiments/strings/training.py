@@ -46,28 +46,34 @@ class Session:
         self.curve: list[tuple[int, dict[str, list[float]], dict[str, list[float]]]] = []
         """After how many updates, the loss and the validation error of each model and seed."""
         self.saved = time.monotonic()
+        self.leaders = {name: leader(name, trainees) for name in trainees}
+        """Without their layer, models with the same inputs are one and the same: this one is trained for them."""
 
     def train_stage(self, stage: int, progress: Progress) -> None:
         """The rest of a stage."""
         before, updates = sum(self.config.updates[:stage]), self.config.updates[stage]
+        names = self.trainees if stage >= self.config.layer_from else dict.fromkeys(self.leaders.values())
         for trainee in self.trainees.values():
             trainee.engage(stage)
-        starts = {name: starter(trainee, stage) for name, trainee in self.trainees.items()}
+        starts = [starter(self.trainees[name], stage) for name in names]
         marks = {before + math.ceil(updates * (k + 1) / VALIDATIONS) for k in range(VALIDATIONS)}
         for k in range(self.done - before, updates):
-            rate = self.config.rate * (1 + math.cos(math.pi * self.done / sum(self.config.updates))) / 2
-            for start in starts.values():
+            rate = step_size(self.done, self.config)
+            for start in starts:
                 start(k, rate)
             self.done += 1
             if self.done in marks:
-                self.validate()
+                self.validate([name for name in self.trainees if name not in names])
             elif self.done % 16 == 0:
                 wait(self.trainees)
             progress.advance(self.summary(stage))
             if time.monotonic() - self.saved > EVERY:
                 self.save()
 
-    def validate(self) -> None:
+    def validate(self, following: list[str]) -> None:
+        wait(self.trainees)
+        for name in following:
+            self.trainees[name].follow(self.trainees[self.leaders[name]])
         wait(self.trainees)
         loss = {name: trainee.loss.tolist() for name, trainee in self.trainees.items()}
         error = {name: trainee.validate() for name, trainee in self.trainees.items()}
@@ -99,6 +105,19 @@ class Session:
             self.done, self.curve = state["done"], state["curve"]
             for name, trainee in self.trainees.items():
                 trainee.restore(state["trainees"][name])
+
+
+def leader(name: str, trainees: dict[str, Trainee]) -> str:
+    """The first trainee for the same object and with the same inputs."""
+    same = [trainees[name].name, trainees[name].model.variant.inputs]
+    return next(other for other, t in trainees.items() if [t.name, t.model.variant.inputs] == same)
+
+
+def step_size(done: int, config: Config) -> float:
+    """In each phase, without and with the layer, it falls to 0 along half a cosine."""
+    first, rest = sum(config.updates[: config.layer_from]), sum(config.updates[config.layer_from :])
+    rate, share = (config.rate, done / first) if done < first else (config.rate_with_layer, (done - first) / rest)
+    return rate * (1 + math.cos(math.pi * share)) / 2
 
 
 def starter(trainee: Trainee, stage: int) -> Callable[[int, float], None]:
