@@ -34,8 +34,11 @@ class Strings(ConvexSet):
         return norm(self._spans(x)) - self.lengths
 
     def row(self, x: Array, i: Array) -> Array:
-        first, second = pick(self.links[..., 0], i, 0), pick(self.links[..., 1], i, 0)
-        return norm(pick(x, first, 1) - pick(x, second, 1)) - pick(self.lengths, i, 0)
+        # by masks: the derivative of a gather is a scatter, which compilers cannot fuse with its neighbours
+        xp, bodies = namespace(x), arange_like(x.shape[-2], x)[:, None]
+        ends = [pick(self.links[..., k], i, 0)[..., None, None] == bodies for k in (0, 1)]
+        first, second = (xp.where(end, x, xp.zeros_like(x)) for end in ends)
+        return norm(xp.sum(first - second, axis=-2)) - pick(self.lengths, i, 0)
 
     def gauge(self, anchor: Array, direction: Array) -> Array:
         return ball_gauge(self._spans(anchor), self._spans(direction), self.lengths)
