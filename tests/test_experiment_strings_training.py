@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shutil
 import signal
@@ -21,7 +22,8 @@ from experiments.strings.config import Config
 from experiments.strings.model import PAST, VARIANTS
 from experiments.strings.run import run
 from experiments.strings.simulator import FALL, simulate, split
-from experiments.strings.trainee import Trainee, worth_compiling
+from experiments.strings.trainee import REACH, Trainee, bounded, worth_compiling
+from experiments.strings.training import Session, step_size
 
 from strings_models import TINY, model
 
@@ -134,6 +136,49 @@ def test_gradients_are_clipped_for_each_seed() -> None:
     assert abs(first - 1) < 1e-5 and 1e-4 < second < 0.99
 
 
+def test_the_gradient_of_each_window_is_limited_at_each_step() -> None:
+    x = torch.ones(3, 2, 1, 2, requires_grad=True)
+    incoming = torch.tensor([[[3.0, 4.0]], [[30.0, 40.0]]]) * torch.tensor([1.0, 1e4, math.inf])[:, None, None, None]
+    (gradient,) = torch.autograd.grad(bounded(x, torch.tensor(6.0)), x, incoming)
+    np.testing.assert_allclose(gradient[0], [[[3, 4]], [[3.6, 4.8]]], rtol=1e-6)
+    np.testing.assert_allclose(gradient[1], [[[3.6, 4.8]], [[3.6, 4.8]]], rtol=1e-6)
+    assert not gradient[2].any()
+
+
+def test_the_limit_is_a_quarter_of_the_steps_over_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainee, seen = Trainee("chain", "strings", simulate("chain", TINY), TINY, torch.device("cpu")), []
+    monkeypatch.setattr(trainee, "step", lambda leaves, past, limit: seen.append(limit) or trainee.call(leaves, past))
+    trainee.update(trainee.sample(1, 0)[0])
+    assert seen == [REACH * 8 / 4] * 8 and REACH == 0.25
+
+
+def test_without_their_layer_models_with_the_same_inputs_are_one(store: Store) -> None:
+    config = dataclasses.replace(TINY, models=("plain", "strings", "raw_plain", "raw_strings"))
+    paths = simulate("chain", config)
+    trainees = {f"chain-{m}": Trainee("chain", m, paths, config, torch.device("cpu")) for m in config.models}
+    session = Session(trainees, config, store)
+    assert list(session.leaders.values()) == ["chain-plain", "chain-plain", "chain-raw_plain", "chain-raw_plain"]
+    session.save = lambda: None
+    progress = cast(Any, type("Silent", (), {"advance": lambda *_: None})())
+    session.train_stage(0, progress)
+    for name, leader in session.leaders.items():
+        ours, theirs = trainees[name].state(), trainees[leader].state()
+        for kind in ("parameters", "average", "moments"):
+            assert all(torch.equal(a, b) for a, b in zip(ours[kind], theirs[kind], strict=True)), (name, kind)
+    done, loss, error = session.curve[-1]
+    assert done == 12 and loss["chain-plain"] == loss["chain-strings"] != loss["chain-raw_plain"]
+    assert error["chain-plain"] != error["chain-strings"]  # validation is with the layer
+    session.train_stage(1, progress)
+    assert not torch.equal(trainees["chain-plain"].average[0], trainees["chain-strings"].average[0])
+
+
+def test_step_size_falls_to_zero_in_each_phase() -> None:
+    rates = [step_size(k, TINY) for k in range(18)]
+    np.testing.assert_allclose([rates[0], rates[6], rates[12], rates[15]], [1e-3, 5e-4, 2e-4, 1e-4])
+    assert rates[11] < 0.03e-3 and rates[17] < 0.02e-3
+    assert step_size(0, dataclasses.replace(TINY, layer_from=0)) == TINY.rate_with_layer
+
+
 def test_what_is_validated_is_a_running_average() -> None:
     trainee = Trainee("chain", "plain", simulate("chain", TINY), TINY, torch.device("cpu"))
     trainee.rate.fill_(1e-2)
@@ -163,9 +208,16 @@ def test_layer_joins_late_but_validation_is_always_with_it() -> None:
         trainee.engage(stage)
         assert trainee.model.engaged == (stage == 1)
         with_layer.append(trainee.validate())
-        assert trainee.model.engaged == (stage == 1)
+        assert trainee.model.engaged == (stage == 1) and trainee.model.training
+    assert with_layer[0] == with_layer[1] == trainee_errors(trainee, training=False)
+    assert with_layer[0] != trainee_errors(trainee, training=True)  # without the margin for rounding
     trainee.model.engaged = False
-    assert with_layer[0] == with_layer[1] != trainee.errors().tolist()
+    assert with_layer[0] != trainee_errors(trainee, training=False)
+
+
+def trainee_errors(trainee: Trainee, training: bool) -> list[float]:
+    trainee.model.train(training)
+    return trainee.errors().tolist()
 
 
 def test_validation_keeps_the_best_average_of_each_seed() -> None:
