@@ -12,6 +12,7 @@ import torch
 import torch._dynamo
 from torch import Tensor
 
+from ..common.graphs import replayed
 from .config import Config
 from .model import PAST, Dynamics, build, distance, rollout
 from .objects import shape
@@ -211,27 +212,6 @@ def bounded(x: Tensor, limit: Tensor) -> Tensor:
     [[[3.0, 4.0]], [[3.0, 4.0]]]
     """
     return cast(Tensor, Bounded.apply(x, limit))
-
-
-def replayed(function: Callable[[], Tensor], stream: torch.cuda.Stream | None) -> Callable[[], Tensor]:
-    """The function, as one CUDA graph that is replayed on the stream; without a stream, the function itself."""
-    if stream is None:
-        return function
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        function()  # compiles what is to be compiled
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        result = function()
-    torch.cuda.synchronize()
-
-    def replay() -> Tensor:
-        with torch.cuda.stream(stream):
-            graph.replay()
-        return result
-
-    return replay
 
 
 def worth_compiling(config: Config, device: torch.device) -> bool:

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..common.graphs import replayed
 from ..common.progress import Progress
 from ..common.store import Store, partial_file
 from .config import Config
-from .trainee import BLOCK, Trainee, replayed
+from .trainee import BLOCK, Trainee
 
 CHECKPOINT = "checkpoint.pt"
 EVERY = 40.0
