@@ -43,6 +43,10 @@ COLOR = {
     "raw_plain": "#CC79A7",
     "raw_strings": "#8C6BB1",
     "nearest": "#D55E00",
+    "naive": "#8a8d93",
+    "paper": "#E69F00",
+    "ray": "#0072B2",
+    "started": "#009E73",
 }
 LINE: dict[str, Any] = {
     "igd": "-",
@@ -74,6 +78,10 @@ NAME = {
     "raw_plain": "plain, raw inputs",
     "raw_strings": "strings, raw inputs",
     "nearest": "nearest point",
+    "naive": "no layer",
+    "paper": "interpolation",
+    "ray": "ray",
+    "started": "started",
 }
 
 SHADES = 4
