@@ -189,10 +189,12 @@ def test_a_problem_without_a_minibatch_waits() -> None:
     solver.solve(0)
     assert solver.steps.tolist() == [6, 3]
     moved = {name: p.clone() for name, p in solver.parameters.items()}
+    moments = {name: torch.stack(pair) for name, pair in solver.moments.items()}
     solver.active.copy_(torch.tensor([True, False]))
     solver.step()
     for name, p in solver.parameters.items():
         assert torch.equal(p[1], moved[name][1]) and not torch.equal(p[0], moved[name][0])
+        assert torch.equal(torch.stack(solver.moments[name])[:, 1], moments[name][:, 1])
 
 
 def test_minibatches_take_every_state_at_most_once_and_no_padding() -> None:
