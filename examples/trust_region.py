@@ -2,9 +2,9 @@
 
     python examples/trust_region.py
 
-The new policy is (means of all states, one vector of variances). With `average=True` they are one point and the mean KL
-over the states is one constraint. `method="ray"` uses all of epsilon; the KL grows quadratically, so the chord
-does not. The KL printed is computed anew, by `torch.distributions` in float64.
+The new policy is (means of all states, one log_std). They are one point, and the mean KL over the states is one
+constraint. `method="ray"` uses all of epsilon; the KL grows quadratically, so the chord does not. The KL printed is
+computed anew, by `torch.distributions` in float64.
 """
 
 from __future__ import annotations
@@ -14,44 +14,40 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from inset import GaussianKL
-from inset.torch import project
+from inset.torch import TrustRegion
 
 EPSILON = 0.01
 Method = Literal["paper", "chord", "ray"]
 
 
-def mean_kl(means: Tensor, variances: Tensor, old_means: Tensor, old_variances: Tensor) -> float:
+def mean_kl(new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor]) -> float:
     """By torch.distributions, independently of this library."""
-    p = torch.distributions.Normal(means.double(), variances.double().sqrt())
-    q = torch.distributions.Normal(old_means.double(), old_variances.double().sqrt())
+    p, q = (torch.distributions.Normal(mean.double(), log_std.double().exp()) for mean, log_std in (new, old))
     return torch.distributions.kl_divergence(p, q).sum(-1).mean().item()
 
 
 def update(policy: nn.Module, log_std: Tensor, states: Tensor, method: Method, steps: int) -> list[float]:
     """Maximise the importance-weighted advantage; returns it before and after, and the KL reached."""
     with torch.no_grad():
-        old_means, old_variances = policy(states), (2 * log_std).exp()
-        old = torch.distributions.Normal(old_means, old_variances.sqrt())
-        actions = old.sample()
+        old = (policy(states), log_std.clone())
+        behaviour = torch.distributions.Normal(old[0], old[1].exp())
+        actions = behaviour.sample()
         advantage = -(actions - torch.tensor([1.0, -1.0])).square().sum(-1)  # the best action is (1, -1)
         advantage = (advantage - advantage.mean()) / advantage.std()
-    region = GaussianKL(old_means, old_variances, epsilon=EPSILON, average=True)
+    region = TrustRegion(EPSILON, method=method)
     optimizer = torch.optim.Adam([*policy.parameters(), log_std], lr=1e-2)
-    gains = []
+    gains, divergences = [], []
     for _ in range(steps):
-        # no anchor given: it is the old policy
-        means, variances = project(region, (policy(states), (2 * log_std).exp()), method=method)
-        new = torch.distributions.Normal(means, variances.sqrt())
-        gain = ((new.log_prob(actions) - old.log_prob(actions)).sum(-1).exp() * advantage).mean()
-        assert region.contains((means, variances))
+        new = region((policy(states), log_std), old)
+        log_ratio = torch.distributions.Normal(new[0], new[1].exp()).log_prob(actions) - behaviour.log_prob(actions)
+        gain = (log_ratio.sum(-1).exp() * advantage).mean()
         gains.append(gain.item())
+        divergences.append(mean_kl(new, old))
         optimizer.zero_grad()
         (-gain).backward()
         optimizer.step()
-    with torch.no_grad():
-        means, variances = project(region, (policy(states), (2 * log_std).exp()), method=method)
-    return [gains[0], gains[-1], mean_kl(means, variances, old_means, old_variances)]
+    assert max(divergences) <= EPSILON
+    return [gains[0], gains[-1], divergences[-1]]
 
 
 def main(steps: int = 100) -> float:

@@ -1,26 +1,28 @@
-"""The PyTorch front-end: `Projection`, a layer that keeps a network's output in a convex set, and `minimize`."""
+"""The PyTorch front-end: the layers `Projection`, for any convex set, and `TrustRegion`, for policies; `minimize`."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
+from ._gaussian import Parameterization
 from ._namespace import Point, is_array, is_torch
 from ._project import METHODS, Info, Method, project, project_with_info
 from ._set import ConvexSet
 from ._shapes import event_dims
+from ._trust_region import Layout, check_options, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
 
-__all__ = ["Info", "Projection", "minimize", "project", "project_with_info"]
+__all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
 
 
 class Projection(nn.Module):
@@ -102,6 +104,68 @@ class Projection(nn.Module):
     def _check_anchor(self) -> None:
         if self.fields is not None and self.anchor_point is not None:
             check_anchor(self.fields.build(), self.anchor_point.build(), self.strict)
+
+
+class TrustRegion(nn.Module):
+    """A Gaussian policy near the old one: KL(new | old) <= epsilon, and with `kappa` entropy(new) >= kappa, in nats.
+
+    `layer(new, old)` takes two pairs (mean, covariance) and returns one: `new` where it is inside, else a point on the
+    line to it from `old`, a constant; see `inset.project`. The covariance is written as in `GaussianKL`:
+
+    - `parameterization`: "log_std", "cholesky" (standard deviations, or a triangular matrix) or "covariance";
+    - `diagonal=True`: a vector `(..., d)`, else a matrix `(..., d, d)`, for which `old` is better given in float64;
+    - `average=True`: means `(..., K, d)` of K states with one covariance, one constraint on the mean KL;
+      `average=False`: means `(..., d)`, one constraint per state. One covariance for all states is accepted and one
+      for each comes back, because each state is moved by a weight of its own.
+
+    With `kappa`, both policies are first made wider by a factor where that is needed: the new one up to the floor, the
+    old one a little above it, by a quarter of epsilon at most. A floor that is out of its reach is a `ValueError`, or
+    NaN under tracing; to tell, each call with `kappa` looks at one value, and so waits for a GPU.
+
+    >>> region = TrustRegion(epsilon=0.01)
+    >>> old = torch.zeros(64, 2), torch.zeros(2)                  # means of 64 states, one log_std
+    >>> mean, log_std = region((torch.ones(64, 2), torch.ones(2)), old)
+    >>> from torch.distributions import Normal, kl_divergence
+    >>> kl = kl_divergence(Normal(mean, log_std.exp()), Normal(old[0], old[1].exp()))
+    >>> f"{kl.sum(-1).mean():.5f}"
+    '0.01000'
+
+    In a policy update, instead of clipping the ratio; the promise is about what the layer returns:
+
+        old = tuple(v.detach().clone() for v in policy(states))   # once, before the update
+        for _ in range(epochs):
+            mean, log_std = region(policy(states), old)
+            log_prob = Normal(mean, log_std.exp()).log_prob(actions).sum(-1)
+            loss = -((log_prob - old_log_prob).exp() * advantages).mean()
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 0.01,
+        *,
+        kappa: float | None = None,
+        average: bool = True,
+        diagonal: bool = True,
+        parameterization: Parameterization = "log_std",
+        method: Method = "ray",
+        strict: bool = True,
+    ) -> None:
+        super().__init__()
+        check_options(epsilon, kappa, diagonal, parameterization)
+        if method not in METHODS:
+            raise ValueError(f"TrustRegion(method={method!r}): expected one of {', '.join(METHODS)}")
+        self.epsilon, self.kappa = epsilon, kappa
+        self.layout = Layout(average, diagonal, parameterization)
+        self.method: Method = method
+        self.strict = strict
+
+    def forward(self, new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """(mean, covariance) in the trust region; of the batch and the dtypes of `new`."""
+        set, new, anchor = trust_region(new, old, self.epsilon, self.kappa, self.layout)
+        return project(set, new, anchor, method=self.method, strict=self.strict)
+
+    def extra_repr(self) -> str:
+        return f"{self.epsilon}, kappa={self.kappa}, {self.layout}, method={self.method!r}, strict={self.strict}"
 
 
 class _Fields(nn.Module):
