@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..common.devices import pick
 from ..common.progress import Progress
 from ..common.store import Store, StoreError, read_arrays, write_arrays
 from . import cost
@@ -23,7 +24,7 @@ def run(config: Config, out: Path) -> None:
     """Train and test what is not on disk yet; training itself goes on from its last checkpoint."""
     check(config)
     store = Store.create(out, "strings", config)
-    device = pick(config.device)
+    device = pick("strings", config.device)
     paths = {name: saved_trajectories(store.folder, name, config) for name in config.objects}
     if not all(store.has(key(name, model)) for name in config.objects for model in config.models):
         train_and_test(store, paths, config, device)
@@ -63,14 +64,6 @@ def check(config: Config) -> None:
     if max(config.horizons) > config.steps - PAST:
         most = f"{config.steps} steps of which {PAST} are given"
         raise StoreError(f"strings: a horizon of {max(config.horizons)} steps is too long for trajectories of {most}")
-
-
-def pick(device: str) -> torch.device:
-    """The device that was asked for."""
-    cuda = torch.cuda.is_available()
-    if device not in ("auto", "cpu", "cuda") or (device == "cuda" and not cuda):
-        raise StoreError(f"strings: device {device}: expected cpu, auto{', or cuda' if cuda else '; there is no cuda'}")
-    return torch.device("cuda" if cuda and device != "cpu" else "cpu")
 
 
 def saved_trajectories(folder: Path, name: str, config: Config) -> np.ndarray:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from ..common.devices import pick
 from ..common.pool import Pool
 from ..common.progress import Progress
 from ..common.store import Arrays, Store, StoreError, read_arrays, write_arrays
@@ -28,12 +30,15 @@ TOGETHER = {"cuda": 512, "cpu": 8}
 def run(config: Config, out: Path) -> None:
     """Compute what is not on disk yet; a run that was killed goes on from its last update."""
     check(config)
-    store, device = Store.create(out, "trust_region", config), pick(config.device)
+    store, device = Store.create(out, "trust_region", config), pick("trust_region", config.device)
     if device.type == "cuda":
         store.manifest["machine"]["accelerator"] = torch.cuda.get_device_name(device)
     (out / "instances").mkdir(exist_ok=True)
-    play(store, config)
     cells = wanted(config)
+    for policy, k in play(store, config):
+        if device.type == "cuda" and not store.has(key(policy, k)):  # it has nothing else to do while others play
+            solve_cell(out, key(policy, k), policy, k, config)
+            store.tick()
     missing = [(out, cell, *of, config) for cell, of in cells.items() if not store.has(cell)]
     progress = Progress("trust_region: solving", len(cells), len(cells) - len(missing))
     with Pool(1 if device.type == "cuda" else min(config.workers, max(1, len(missing)))) as pool:
@@ -46,7 +51,7 @@ def run(config: Config, out: Path) -> None:
 
 def solve_cell(folder: Path, cell: str, policy: str, run: int | None, config: Config) -> None:
     """Solve the problems of a run, or some of all runs with other settings, and write what came out."""
-    device = pick(config.device)
+    device = pick("trust_region", config.device)
     if device.type == "cpu":
         torch.set_num_threads(1)  # the work is many small operations
     found = grid(folder, policy, config, device) if run is None else solved(load(folder, policy, run), config, device)
@@ -72,17 +77,8 @@ def check(config: Config) -> None:
         raise StoreError(f"trust_region: line search factors {wrong}: expected numbers between 0 and 1")
 
 
-def pick(device: str) -> torch.device:
-    """The device that was asked for."""
-    cuda = torch.cuda.is_available()
-    if device not in ("auto", "cpu", "cuda") or (device == "cuda" and not cuda):
-        known = f"cpu, auto{', or cuda' if cuda else '; there is no cuda'}"
-        raise StoreError(f"trust_region: device {device}: expected {known}")
-    return torch.device("cuda" if cuda and device != "cpu" else "cpu")
-
-
-def play(store: Store, config: Config) -> None:
-    """Collect the problems of all runs that have not been solved yet."""
+def play(store: Store, config: Config) -> Iterator[tuple[str, int]]:
+    """Collect the problems of all runs, if they have not been solved yet; gives each run as it ends."""
     runs = [(policy, k) for policy in config.policies for k in range(config.runs)]
     if all(map(store.has, wanted(config))):
         return
@@ -90,8 +86,9 @@ def play(store: Store, config: Config) -> None:
     most = len(runs) * math.ceil(config.steps / config.batch)
     watch = Watch(store.folder, Progress("trust_region: playing", most, count(store.folder), "updates"))
     with watch, Pool(min(config.workers, len(runs))) as pool:
-        for _ in pool.run(collect, [(policy, k, config, store.folder) for policy, k in runs]):
+        for policy, k, *_ in pool.run(collect, [(policy, k, config, store.folder) for policy, k in runs]):
             store.tick()
+            yield policy, k
 
 
 class Watch(threading.Thread):
