@@ -43,3 +43,20 @@ def diagonal_of(M: Array) -> Array:
     xp = namespace(M)
     k = arange_like(M.shape[-1], M)
     return xp.sum(xp.where(k[:, None] == k[None, :], M, xp.zeros_like(M)), axis=-1)
+
+
+# phi and phi' of the relative change e, with phi(0) = phi'(0) = 0.
+CURVES = {
+    "covariance": (lambda xp, e: e - xp.log1p(e), lambda xp, e: e / (1 + e)),
+    "cholesky": (lambda xp, e: e * (2 + e) - 2 * xp.log1p(e), lambda xp, e: 2 * e * (2 + e) / (1 + e)),
+    "log_std": (lambda xp, t: xp.expm1(2 * t) - 2 * t, lambda xp, t: 2 * xp.expm1(2 * t)),
+}
+
+
+def limits(parameterization: Parameterization, epsilon: Array | float) -> tuple[Array | float, Array | float]:
+    """Relative changes below and above which phi > 2 epsilon, by quadratic bounds of phi from below."""
+    if parameterization == "covariance":  # phi >= e^2 / 2 below 0, e^2 / 2(1 + e) above
+        return -2 * epsilon**0.5, 2 * epsilon + 2 * (epsilon * (epsilon + 1)) ** 0.5
+    if parameterization == "cholesky":  # 2 e^2, e^2
+        return -(epsilon**0.5), (2 * epsilon) ** 0.5
+    return -(epsilon + (epsilon * (epsilon + 4)) ** 0.5) / 2, epsilon**0.5  # 2 e^2 / (1 - e), 2 e^2

@@ -75,8 +75,8 @@ def _snapped(set: ConvexSet, anchor: Point, x: Point, retreated: Array) -> Point
 
 def exact(part: ConvexSet, anchor: Point, direction: Point, values: Array, values0: Array) -> Array:
     """Eta of the exact ray for each constraint of a part that is not affine, `(*batch, m)`, or of all of them."""
-    if offers(part, "gauge"):
-        gauge = part.gauge(anchor, direction)
+    gauge = part.gauge(anchor, direction) if offers(part, "gauge") else None
+    if gauge is not None:
         # the comparison keeps NaN: a bad sample stays bad
         return 1 / keep(~(gauge <= 1), gauge, 1.0)
     return search(part, anchor, direction, largest(values), largest(values0))[..., None]

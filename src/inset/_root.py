@@ -8,6 +8,7 @@ from ._linalg import eigh, symmetric
 from ._namespace import Array, eye_like, keep, namespace, repeat, stop_gradient
 
 LEAST, MOST = 1e-30, 1e30  # decreasing_root looks for t in this range
+NEWTONS = 10  # of convex_root, from a start within ten times the root, or where f is steep
 HALVINGS, SECANTS = 20, 7  # the first leave 1/7000 of t, or 1/5000 for an interval of 200; the second all digits
 
 
@@ -37,6 +38,22 @@ def root_between(f: Callable[[Array], Array], lower: Array, upper: Array) -> Arr
     lo, hi = stop_gradient(lower), stop_gradient(upper)
     t = _search(f, lo, hi, lambda lo, hi: lo + (hi - lo) / 2)
     return namespace(lower).where(hi > lo, attached(f, t, hi > lo), upper)
+
+
+def convex_root(f: Callable[[Array], Array], slope: Callable[[Array], Array], upper: Array) -> Array:
+    """The t in [0, upper] with f(t) = 0 for a convex f with f(0) < 0 and f(upper) >= 0; without derivatives.
+
+    Newton steps come from above; a secant through f(0) ends below what they left.
+    """
+    xp = namespace(upper)
+
+    def step(t: Array) -> tuple[Array]:
+        following = t - f(t) / slope(t)
+        return (xp.where(following < t, following, t),)
+
+    (t,) = repeat(NEWTONS, step, (upper,))
+    low, high = f(0 * upper), f(t)
+    return t * (low / (low - keep(high > 0, high, 0.0)))
 
 
 def _search(f: Callable[[Array], Array], lo: Array, hi: Array, mean: Callable[[Array, Array], Array]) -> Array:

@@ -53,8 +53,11 @@ class ConvexSet(HasFields):
         """The orthogonal projection of x onto the set, argmin_y |y - x|, where it can be had to rounding."""
         raise NotImplementedError(f"{type(self).__name__} has no closed-form nearest point")
 
-    def gauge(self, anchor: Point, direction: Point) -> Array:
-        """1 / (largest t with anchor + t direction in the set), per constraint or their maximum."""
+    def gauge(self, anchor: Point, direction: Point) -> Array | None:
+        """1 / (largest t with anchor + t direction in the set), per constraint or their maximum.
+
+        Only values above 1 matter. None where the set has nothing better than a search along the ray.
+        """
         raise NotImplementedError
 
     def row(self, x: Point, i: Array) -> Array:

@@ -6,9 +6,9 @@ import math
 
 from .. import _gaussian as gaussian
 from .._fields import map_arrays
-from .._linalg import apply, eigh, frobenius, spectral_sum, symmetric
-from .._namespace import Array, cholesky, eye_like, is_array, is_traced, length, namespace, stop_gradient
-from .._root import decreasing_root, lifted, lifted_matrix
+from .._linalg import apply, eigh, frobenius, root, spectral_sum, symmetric
+from .._namespace import Array, cholesky, eye_like, is_array, is_traced, keep, length, namespace, stop_gradient
+from .._root import attached, convex_root, decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._values import require
 
@@ -86,6 +86,54 @@ class GaussianKL(ConvexSet):
             far = xp.maximum(far, xp.max(abs(M), axis=-1 if self.diagonal else (-2, -1)))
         return xp.where(far > 1e8, 1e8 / xp.where(far > 1e8, far, xp.ones_like(far)), xp.ones_like(far))
 
+    def gauge(self, anchor: tuple[Array, Array], direction: tuple[Array, Array]) -> Array | None:
+        """1 / t with h(anchor + t direction) = 0, or 1 if that is beyond t = 1; None for matrices.
+
+        On the line h = (q0 + 2 q1 t + q2 t^2 + sum phi(e0 + t e)) / 2 - epsilon, with as many numbers as actions.
+        """
+        if not self.diagonal:
+            return None
+        xp, (phi, slope) = namespace(direction[0]), gaussian.CURVES[self.parameterization]
+        std = self._std()[..., None, :] if self.average else self._std()
+        z0, z = self._whiten(anchor[0]), direction[0] / std
+        e0 = self._relative(anchor[1])
+        e = direction[1] if self.parameterization == "log_std" else direction[1] / self.covariance
+
+        def total(v: Array) -> Array:
+            return xp.mean(xp.sum(v, axis=-1), axis=-1) if self.average else xp.sum(v, axis=-1)
+
+        def h(t: Array, line: tuple[Array, ...]) -> Array:
+            q0, q1, q2, e0, e = line
+            return (q0 + t * (2 * q1 + t * q2) + xp.sum(phi(xp, e0 + t[..., None] * e), axis=-1)) / 2 - self.epsilon
+
+        def steepness(t: Array) -> Array:
+            return q1 + t * q2 + xp.sum(slope(xp, s0 + t[..., None] * s) * s, axis=-1) / 2
+
+        line = (total(z0 * z0), total(z0 * z), total(z * z), e0, e)
+        still = tuple([stop_gradient(v) for v in line])
+        q1, q2, s0, s = still[1:]
+        end = self._end(*still)
+        outside = ~(h(xp.ones_like(end), still) <= 0)  # NaN beyond the domain is
+        t = keep(outside, convex_root(lambda t: h(t, still), steepness, end), 1.0)
+        return (1 / attached(lambda t: h(t, line), t, outside))[..., None]
+
+    def _end(self, q0: Array, q1: Array, q2: Array, e0: Array, e: Array) -> Array:
+        """A t <= 1 at which one term of h alone is epsilon: not before the root, since none is negative."""
+        xp = namespace(e)
+        epsilon = stop_gradient(self.epsilon) if is_array(self.epsilon) else self.epsilon
+        wide = epsilon[..., None] if is_array(epsilon) else epsilon
+        low, high, cut = (xp.zeros_like(e) + v for v in (*gaussian.limits(self.parameterization, wide), self._cut()))
+        if self.parameterization == "log_std":
+            high = xp.minimum(high, cut)
+        else:  # what is left of the scale has a few digits
+            low = xp.clip(xp.maximum(low, cut), -1 + 8 * float(xp.finfo(e.dtype).eps), None)
+        moves = e != 0
+        ends = xp.where(e > 0, high - e0, low - e0) / keep(moves, e, 1.0)
+        end = xp.min(keep(moves & ~(ends > 1), ends, 1.0), axis=-1)
+        moves = q2 > 0
+        shift = (root(q1 * q1 + q2 * (2 * epsilon - q0)) - q1) / keep(moves, q2, 1.0)
+        return xp.minimum(end, keep(moves & ~(shift > 1), shift, 1.0))
+
     def onto(self, x: tuple[Array, Array]) -> tuple[Array, Array]:
         return gaussian.onto(x, self.parameterization, self.diagonal)
 
@@ -157,7 +205,7 @@ class GaussianKL(ConvexSet):
         xp = namespace(covariance)
         E = self._relative(covariance)
         cut = self._cut()
-        f, slope = _CURVES[self.parameterization]
+        f, slope = gaussian.CURVES[self.parameterization]
         sign = 1 if self.parameterization == "log_std" else -1
 
         def continued(e: Array) -> Array:
@@ -276,11 +324,3 @@ class GaussianKL(ConvexSet):
     def _condition(self) -> Array:
         values = self._eigenvalues()
         return values[..., -1] / values[..., 0]
-
-
-# phi and phi' of the relative change e, with phi(0) = phi'(0) = 0.
-_CURVES = {
-    "covariance": (lambda xp, e: e - xp.log1p(e), lambda xp, e: e / (1 + e)),
-    "cholesky": (lambda xp, e: e * (2 + e) - 2 * xp.log1p(e), lambda xp, e: 2 * e * (2 + e) / (1 + e)),
-    "log_std": (lambda xp, t: xp.expm1(2 * t) - 2 * t, lambda xp, t: 2 * xp.expm1(2 * t)),
-}
