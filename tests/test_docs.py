@@ -19,15 +19,21 @@ import inset
 
 ROOT = Path(__file__).parent.parent
 MODULES = ["inset", *sorted(m.name for m in pkgutil.walk_packages(inset.__path__, "inset."))]
+EXPERIMENTS = ["experiments.strings.objects", "experiments.strings.trainee"]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, *EXPERIMENTS])
 def test_doctests(name: str) -> None:
     module = importlib.import_module(name)
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0
+
+
+def test_every_experiment_with_an_example_is_listed() -> None:
+    shown = [path for path in (ROOT / "experiments").rglob("*.py") if ">>>" in path.read_text()]
+    assert sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in shown) == EXPERIMENTS
 
 
 def test_every_set_has_an_example() -> None:

@@ -10,7 +10,7 @@ import torch
 from experiments.common.store import Arrays
 from experiments.trust_region.config import Config
 from experiments.trust_region.natural import conjugate_gradient, fisher_product, grad, move, natural_gradient, search
-from experiments.trust_region.orthogonal import cone_layer, example
+from experiments.trust_region.orthogonal import cone_layer
 from experiments.trust_region.policy import SPREAD, begin_linear, begin_network, divergence, log_density
 from experiments.trust_region.problem import Problems, pack, stack
 from experiments.trust_region.run import improved
@@ -223,7 +223,11 @@ def test_layers_keep_each_minibatch_in_the_region(layer: Any) -> None:
 
 
 def test_orthogonal_projection_agrees_with_a_cone_solver() -> None:
-    means, variances, old_means, old = example(16, 4, 0.5)
+    random = torch.Generator().manual_seed(0)
+    old_means, shift = (torch.randn(16, 4, generator=random, dtype=torch.float64) for _ in range(2))
+    old, growth = (torch.rand(4, generator=random, dtype=torch.float64) for _ in range(2))
+    old = 0.3 + old
+    means, variances = old_means + 0.5 * shift, old * (1 + 0.5 * growth)
     layer = cone_layer(16, 4, EPSILON, eps_abs=1e-9, eps_rel=1e-9)
     ours, theirs = [], []
     for found, fn in ((ours, GaussianKL(old_means, old, EPSILON).nearest), (theirs, None)):

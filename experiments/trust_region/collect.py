@@ -17,7 +17,7 @@ from .policy import SPREAD, begin_linear, begin_network
 from .problem import pack, stack
 
 ENVIRONMENT = "BipedalWalker-v3"
-"""The paper's v2 is retired; v3 differs by a bug fix in the observation of the legs' contacts."""
+"""The paper's v2 is retired; in v3 a lidar ray sees the nearest thing and not the furthest."""
 LOOKED_AT = 500
 """States of a random policy, whose distances are the bandwidth of the random features."""
 VALUE_EPOCHS, VALUE_RATE, VALUE_BATCH = 5, 1e-3, 256

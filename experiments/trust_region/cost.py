@@ -11,9 +11,11 @@ from torch import Tensor
 
 from ..common.environment import processor
 from ..common.progress import say
-from ..common.store import Arrays, Store
+from ..common.store import Arrays, Store, read_arrays
+from .collect import problem_files
 from .config import Config
 from .orthogonal import cone_layer
+from .policy import SPREAD
 from .problem import Problems, stack
 from .solve import METHODS, Method, Setting, Solver, minibatches
 
@@ -21,11 +23,12 @@ ROUNDS, STEPS = 7, 20
 """Of measuring, and steps of Adam in each; the general solver takes one step."""
 
 
-def measure(store: Store, problems: dict[str, Arrays], config: Config) -> None:
-    """Write a cell per policy: seconds per step of each method, `(rounds,)`, on one CPU thread."""
-    for policy, problem in problems.items():
+def measure(store: Store, config: Config) -> None:
+    """Write a cell per policy: seconds per step of each method, `(rounds,)`, on its first problem, one CPU thread."""
+    for policy in config.policies:
         if not store.has(f"{policy}-cost"):
             say(f"trust_region: measuring the cost of a layer ({policy})")
+            problem = read_arrays(problem_files(store.folder, policy, 0)[0])
             store.save(f"{policy}-cost", seconds(problem, config))
 
 
@@ -54,7 +57,7 @@ def seconds(problem: Arrays, config: Config) -> Arrays:
 
 def far(problems: Problems) -> dict[str, Tensor]:
     """A policy outside of the trust region, where a layer has something to do."""
-    return {name: p + (0.2 if name == "log_std" else 0.0) for name, p in problems.old.items()}
+    return {name: p + (0.2 if name == SPREAD else 0.0) for name, p in problems.old.items()}
 
 
 def job(solver: Solver, steps: int) -> Callable[[], None]:
@@ -81,7 +84,7 @@ class ConeSolver(Solver):
         self.layer = cone_layer(setting.minibatch, problems.actions.shape[-1], epsilon)
 
     def constrain(self, means: Tensor, log_std: Tensor, old_means: Tensor) -> tuple[Tensor, Tensor]:
-        old = torch.exp(2 * self.problems.old["log_std"][0, 0]).double()
+        old = torch.exp(2 * self.problems.old[SPREAD][0, 0]).double()
         new = torch.exp(2 * log_std[0, 0]).double()
         means, variances = self.layer(means[0].double(), new, old_means[0].double(), old)
         return means.float()[None], torch.log(variances).float()[None, None] / 2

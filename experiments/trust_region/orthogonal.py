@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from ..common.store import StoreError
@@ -27,26 +26,17 @@ def cone_layer(states: int, actions: int, epsilon: float, **solver: float) -> La
     except ImportError as error:
         raise StoreError(f"trust_region: cvxpylayers is missing: pip install cvxpylayers ({error})") from None
     z, r = cp.Variable((states, actions)), cp.Variable(actions)
-    std, old = cp.Parameter((1, actions), nonneg=True), cp.Parameter(actions, nonneg=True)
+    std, old = (cp.Parameter(actions, nonneg=True) for _ in range(2))
     shift, variances = cp.Parameter((states, actions)), cp.Parameter(actions)
     wide = cp.Variable((states, actions))  # sq z, elementwise
-    scaled = [wide[:, k] == std[0, k] * z[:, k] for k in range(actions)]
+    scaled = [wide[:, k] == std[k] * z[:, k] for k in range(actions)]
     objective = cp.sum_squares(wide - shift) + cp.sum_squares(cp.multiply(old, r) - variances)
     kl = cp.sum_squares(z) / states + cp.sum(r - 1) - cp.sum(cp.log(r))
     problem = cp.Problem(cp.Minimize(objective), [*scaled, kl <= 2 * epsilon])
     layer = CvxpyLayer(problem, parameters=[std, old, shift, variances], variables=[wide, r])
 
     def project(means: Tensor, new: Tensor, old_means: Tensor, old_variances: Tensor) -> tuple[Tensor, Tensor]:
-        wide, r = layer(old_variances.sqrt()[None], old_variances, means - old_means, new, solver_args=solver)
+        wide, r = layer(old_variances.sqrt(), old_variances, means - old_means, new, solver_args=solver)
         return old_means + wide, old_variances * r
 
     return project
-
-
-def example(states: int, actions: int, shift: float, seed: int = 0) -> tuple[Tensor, ...]:
-    """New and old means and variances, the new ones outside of a small trust region."""
-    random = torch.Generator().manual_seed(seed)
-    old_means = torch.randn(states, actions, generator=random, dtype=torch.float64)
-    old = 0.3 + torch.rand(actions, generator=random, dtype=torch.float64)
-    means = old_means + shift * torch.randn(states, actions, generator=random, dtype=torch.float64)
-    return means, old * (1 + shift * torch.rand(actions, generator=random, dtype=torch.float64)), old_means, old

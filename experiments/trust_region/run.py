@@ -45,7 +45,7 @@ def run(config: Config, out: Path) -> None:
         for _, cell, *_ in pool.run(solve_cell, missing):
             store.tick()
             progress.advance(cell)
-    cost.measure(store, {policy: load(out, policy, 0)[0] for policy in config.policies}, config)
+    cost.measure(store, config)
     store.finish()
 
 
@@ -113,15 +113,16 @@ class Watch(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self.over.set()
         self.join()
+        self.look()
 
 
 def count(folder: Path) -> int:
     return sum(1 for _ in (folder / "instances").glob("*.npz"))
 
 
-def load(folder: Path, policy: str, run: int) -> list[Arrays]:
-    """The problems of a run, in order."""
-    return [read_arrays(path) for path in problem_files(folder, policy, run)]
+def load(folder: Path, policy: str, run: int, every: int = 1) -> list[Arrays]:
+    """The problems of a run in order, or every so many of them."""
+    return [read_arrays(path) for path in problem_files(folder, policy, run)[::every]]
 
 
 def solved(problems: list[Arrays], config: Config, device: torch.device) -> Arrays:
@@ -188,10 +189,9 @@ def grid(folder: Path, policy: str, config: Config, device: torch.device) -> Arr
 
     `(minibatches, rates, factors, problems)` by the name of the method, `(factors, problems)` for natural gradient.
     """
-    problems = [(k, j, p) for k in range(config.runs) for j, p in enumerate(load(folder, policy, k))]
-    some = [entry for entry in problems if entry[1] % config.every == 0]
+    runs = [load(folder, policy, k, config.every) for k in range(config.runs)]
     found: list[Arrays] = []
-    for seed, part in enumerate(chunks([p for _, _, p in some], device)):
+    for seed, part in enumerate(chunks([problem for problems in runs for problem in problems], device)):
         stacked = stack(part, device)
         direction = natural_gradient(stacked, config.epsilon, config.conjugate, config.damping)
         natural = search(stacked, direction, config.epsilon, config.factors[0])
@@ -201,5 +201,8 @@ def grid(folder: Path, policy: str, config: Config, device: torch.device) -> Arr
             news = [[improved(stacked, natural, name, s, config, seed) for s in row] for row in settings]
             tried[name] = np.stack([np.stack([measured(stacked, n, config)["gain"] for n in row]) for row in news])
         found.append(tried)
-    facts = {"run": np.asarray([k for k, _, _ in some]), "update": np.asarray([j for _, j, _ in some])}
+    facts = {
+        "run": np.concatenate([np.full(len(problems), k) for k, problems in enumerate(runs)]),
+        "update": np.concatenate([config.every * np.arange(len(problems)) for problems in runs]),
+    }
     return facts | {name: np.concatenate([part[name] for part in found], axis=-1) for name in found[0]}
