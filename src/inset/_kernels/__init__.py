@@ -1,0 +1,39 @@
+"""Sets that a GPU projects onto in one kernel, forward and backward, instead of many: written in Triton.
+
+The formulas of the sets are the reference, to which a kernel agrees up to rounding, and what runs where there is none:
+on other devices, for other methods, for learned fields, under vmap and torch.func, and for second derivatives. To add
+one, write a module with a function like `strings.fused` and list it in `KERNELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._set import ConvexSet
+from ..sets.strings import Strings
+from . import strings
+
+KERNELS: dict[type[ConvexSet], Callable[[Any, Tensor, Tensor, str, bool], Tensor | None]] = {Strings: strings.fused}
+
+
+def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:
+    """g(x) by one kernel, or None if there is none for this."""
+    kernel = KERNELS.get(type(set))
+    if kernel is None or not _on_gpu(x) or not _on_gpu(anchor) or _transformed():
+        return None
+    return kernel(set, x, anchor, method, strict)
+
+
+def _on_gpu(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_cuda
+
+
+def _transformed() -> bool:
+    """Whether vmap, torch.func or forward-mode derivatives are at work, for which kernels have no rules."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0

@@ -1,0 +1,160 @@
+"""The kernels, in Triton's interpreter on the CPU: the formulas of the sets are the reference."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import inset.torch  # noqa: F401  the kernels are part of this front-end
+from inset import Ball, Strings
+from inset._kernels import fused as dispatched
+from inset._kernels.strings import fused
+from inset._project import interpolated
+
+SAMPLES, BODIES, D = 6, 5, 3
+LINKS = torch.tensor([[0, 1], [1, 2], [2, 3], [0, 3], [3, 4]])
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def drawn(dtype: torch.dtype, anchors: str, lengths: str, seed: int = 0) -> tuple[Strings, Tensor, Tensor]:
+    """A set, points from deep inside to far outside, and anchors."""
+    random, wide = torch.Generator().manual_seed(seed), torch.float64 if dtype == torch.float64 else torch.float32
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=wide)
+
+    x = normal(SAMPLES, BODIES, D) * torch.tensor([0.05, 1.0, 1e3], dtype=wide).repeat(SAMPLES // 3)[:, None, None]
+    middle = normal(SAMPLES, 1, D)
+    x = x + middle
+    anchor = {
+        "together": middle.expand(-1, BODIES, -1),
+        "apart": middle + 0.05 * normal(SAMPLES, BODIES, D),
+        "one": 0.05 * normal(BODIES, D),
+    }[anchors]
+    length = {
+        "number": 1.5,
+        "one each": torch.tensor([1.0, 0.8, 1.2, 1.5, 0.9], dtype=wide),
+        "by sample": 0.8 + torch.rand(SAMPLES, len(LINKS), generator=random, dtype=wide),
+    }[lengths]
+    return Strings(LINKS, length), x.to(dtype), anchor.to(dtype) if anchors != "together" else spread(middle.to(dtype))
+
+
+def spread(middle: Tensor) -> Tensor:
+    """All bodies at one place, as a view."""
+    return middle.expand(-1, BODIES, -1)
+
+
+def both(set: Strings, x: Tensor, anchor: Tensor, strict: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """y and its derivatives by x and by the anchor: of the kernels, and of the formulas."""
+    found = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        leaves = x.clone().requires_grad_(), anchor.clone(memory_format=torch.preserve_format).requires_grad_()
+        y = apply(set, *leaves, "chord", strict)
+        assert y is not None
+        g = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape).to(y.dtype)
+        found.append([y.detach(), *torch.autograd.grad(y, leaves, g)])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("lengths", ["number", "one each", "by sample"])
+@pytest.mark.parametrize("anchors", ["together", "apart", "one"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_kernel_is_the_formula(dtype: torch.dtype, anchors: str, lengths: str) -> None:
+    """Values and derivatives to rounding, without the margin."""
+    ours, reference = both(*drawn(dtype, anchors, lengths), strict=False)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=40 * torch.finfo(dtype).eps, atol=40 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("anchors", ["together", "apart"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_strict_holds_and_costs_little(dtype: torch.dtype, anchors: str) -> None:
+    """The numbers are in the set in their own dtype and in float64, and as near to its boundary as the formula's."""
+    set, x, anchor = drawn(dtype, anchors, "one each")
+    (y, *ours), (other, *reference) = both(set, x, anchor, strict=True)
+    assert set.contains(y).all()
+    assert Strings(LINKS, torch.as_tensor(set.lengths).double()).contains(y.double()).all()
+    outside = ~set.contains(x)
+    assert 0 < outside.sum() < SAMPLES
+    assert torch.equal(y[~outside], x[~outside])
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(y, other, rtol=30 * eps, atol=30 * eps)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=100 * eps, atol=100 * eps)
+
+
+def test_strict_holds_far_from_the_origin() -> None:
+    """Rounding grows with the positions, and so does the margin."""
+    random = torch.Generator().manual_seed(3)
+    far = 400 * torch.randn(24, 1, D, generator=random)
+    x = far + 3 * torch.randn(24, BODIES, D, generator=random)
+    set = Strings(LINKS, 0.01)
+    y = fused(set, x, spread(far), "chord", True)
+    assert y is not None and set.contains(y).all() and set.contains(y.double()).all()
+    loose = fused(set, x, spread(far), "chord", False)
+    assert not set.contains(loose).all()  # it is the margin that does it
+
+
+def test_strict_holds_where_the_anchor_is_exact() -> None:
+    """The result is rounded to its dtype even if the anchor, at 0, is not."""
+    dtype = torch.float16  # the interpreter rounds to bfloat16 towards zero, a GPU does not
+    x = (3 * torch.randn(48, BODIES, D, generator=torch.Generator().manual_seed(4))).to(dtype)
+    set, anchor = Strings(LINKS, 1.0), torch.zeros(1, 1, D, dtype=dtype).expand(48, BODIES, D)
+    y, loose = (fused(set, x, anchor, "chord", strict) for strict in (True, False))
+    assert y is not None and loose is not None
+    assert set.contains(y).all() and set.contains(y.double()).all() and not set.contains(loose).all()
+
+
+def test_what_is_not_finite() -> None:
+    """NaN stays with its sample, huge points come back finite, a bad anchor or link is loud."""
+    set, x, anchor = drawn(torch.float32, "together", "number")
+    x[0, 1, 1], x[1], anchor = math.nan, 2.0e38 * x[1].sign(), anchor.contiguous()
+    anchor[2, 0] += 5.0
+    leaf = x.clone().requires_grad_()
+    y = fused(set, leaf, anchor, "chord", True)
+    assert y is not None
+    assert y[0].isnan().all() and y[2].isnan().all() and y[[1, 3, 4, 5]].isfinite().all()
+    assert set.contains(y[[1, 3, 4, 5]]).all()
+    (g,) = torch.autograd.grad(y[1].sin().sum(), leaf)
+    (reference,) = torch.autograd.grad(interpolated(set, leaf, anchor, "chord", True)[0][1].sin().sum(), leaf)
+    assert g[1].abs().max() > 0
+    torch.testing.assert_close(g[1], reference[1], rtol=1e-3, atol=0)
+    for link in ([0, BODIES], [BODIES, 0]):
+        beyond = fused(Strings(torch.tensor([link]), 1.0), x, spread(anchor[:, :1].contiguous()), "chord", True)
+        assert beyond is not None and beyond.isnan().all()
+
+
+def test_second_derivatives_are_the_formulas() -> None:
+    set, x, anchor = drawn(torch.float64, "apart", "by sample")
+    found = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        leaves = x.clone().requires_grad_(), anchor.clone().requires_grad_()
+        first = torch.autograd.grad(apply(set, *leaves, "chord", False).sin().sum(), leaves, create_graph=True)  # type: ignore[union-attr]
+        found.append((*first, *torch.autograd.grad(sum(g.cos().sum() for g in first), leaves)))  # type: ignore[arg-type]
+    assert all(v.abs().max() > 1e-3 for v in found[0])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_batches_broadcast() -> None:
+    """Points, anchors and lengths may have different batches."""
+    set, x, anchor = drawn(torch.float64, "apart", "one each")
+    x, anchor = x[1:3], anchor[:2]
+    wide = fused(set, x[:, None], anchor[None], "chord", True)
+    each = [[fused(set, p, a, "chord", True) for a in anchor] for p in x]
+    assert wide is not None and wide.shape == (2, 2, BODIES, D)
+    torch.testing.assert_close(wide, torch.stack([torch.stack(row) for row in each]), rtol=0, atol=0)  # type: ignore[arg-type]
+
+
+def test_where_there_is_no_kernel() -> None:
+    """Another method, a learned length, another dtype, another set, another device: the formulas."""
+    set, x, anchor = drawn(torch.float32, "together", "one each")
+    assert fused(set, x, anchor, "paper", True) is None
+    assert fused(Strings(LINKS, torch.ones(5, requires_grad=True)), x, anchor, "chord", True) is None
+    assert fused(Strings(LINKS, torch.ones(5, dtype=torch.float64)), x, anchor, "chord", True) is None
+    assert fused(set, x[:0], anchor[:0], "chord", True) is None
+    assert dispatched(set, x, anchor, "chord", True) is None
+    assert dispatched(Ball(torch.zeros(2), 1.0), x[..., 0, :2], x[..., 0, :2], "chord", True) is None
