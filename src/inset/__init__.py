@@ -7,6 +7,7 @@ import typing
 
 from ._combine import Intersection, Product
 from ._errors import AnchorError, PointShapeError
+from ._near import Near
 from ._project import Info, Method, project, project_with_info
 from ._set import ConvexSet, convex_set, index, static
 from .affine import Equality
@@ -54,6 +55,7 @@ __all__ = [
     "Info",
     "Intersection",
     "Method",
+    "Near",
     "PointShapeError",
     "Polytope",
     "PowerCone",

@@ -103,6 +103,24 @@ def ball_gauge(p: Array, d: Array, radius: Array) -> Array:
     return length * gauge
 
 
+def onto_ball(v: Array, radius: Array | float) -> Array:
+    """The nearest point of the ball |v| <= radius around 0."""
+    size = norm(v)
+    outside = size > radius
+    factor = keep(outside, radius / keep(outside, size, 1.0), 1.0)
+    return factor[..., None] * v
+
+
+def onto_cone(v: Array) -> Array:
+    """The nearest point of the second-order cone |p| <= a, for v = (p, a)."""
+    xp = namespace(v)
+    p, a = v[..., :-1], v[..., -1:]
+    size = norm(p)[..., None]
+    top = keep(size > abs(a), (size + a) / 2, 0.0)
+    between = xp.concat([top / keep(size > 0, size, 1.0) * p, top], axis=-1)
+    return xp.where(size <= a, v, between)
+
+
 def orthant_domain(anchor: Array, x: Array) -> Array:
     """The largest t <= 1 with anchor + t (x - anchor) >= 0 in every coordinate, anchor > 0."""
     xp = namespace(x)
@@ -134,11 +152,28 @@ def frobenius(X: Array) -> Array:
     return length(namespace(X).reshape(X, (*X.shape[:-2], X.shape[-2] * X.shape[-1])))
 
 
-def apply_eigen(X: Array, f: Callable[[Array], Array]) -> Array:
-    """V f(l) V^T for the symmetric matrix X = V diag(l) V^T."""
+def positive_part(X: Array) -> Array:
+    """The nearest positive semidefinite matrix of a symmetric X, with derivatives that are finite at ties.
+
+    It is (X + |X|) / 2. With X = V diag(l) V^T, V constant, the change B of V^T |X| V that goes with a change E of
+    V^T X V follows from |X|^2 = X^2,
+
+        (|l_i| + |l_j|) B_ij = (l_i + l_j) E_ij + (E E - B B)_ij,
+
+    of which two fixed-point steps from B = 0 give the first and second derivatives.
+    """
     xp = namespace(X)
-    values, V = eigh(X)
-    return symmetric((V * f(values)[..., None, :]) @ xp.matrix_transpose(V))
+    values, V = eigh(stop_gradient(X))
+    Vt = xp.matrix_transpose(V)
+    W = Vt @ X @ V
+    E = W - stop_gradient(W)  # 0: only its derivatives matter
+    total = abs(values)[..., :, None] + abs(values)[..., None, :]
+    flat = ~(total > 0)
+    total = xp.where(flat, xp.ones_like(total), total)
+    slope = xp.where(flat, xp.zeros_like(total), (values[..., :, None] + values[..., None, :]) / total)
+    B = slope * E
+    B = B + xp.where(flat, xp.zeros_like(B), (E @ E - B @ B) / total)
+    return symmetric((V * keep(values > 0, values, 0.0)[..., None, :]) @ Vt + V @ ((E + B) / 2) @ Vt)
 
 
 def semidefinite_gauge(S: Array, D: Array) -> Array:

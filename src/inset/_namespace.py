@@ -124,6 +124,11 @@ def muladd(a: Array, b: Array, c: Array) -> Array:
     return sys.modules["torch"].addcmul(a, b, c) if is_torch(a) else a + b * c
 
 
+def positive(v: Array) -> Array:
+    """v where it is positive, else 0 with derivative 0: one operation in torch."""
+    return v.relu() if is_torch(v) else namespace(v).where(v > 0, v, namespace(v).zeros_like(v))
+
+
 def gather(v: Array, i: Array) -> Array:
     """v[..., i], one entry of the last axis per sample."""
     return gather_along(v, i[..., None], -1)[..., 0]

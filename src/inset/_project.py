@@ -3,33 +3,41 @@
     g(x) = x                        if h(x) <= 0
          = x0 + eta (x - x0)        otherwise
 
-How eta is chosen is `method`; that the numbers returned are in the set is `strict` (see `_strict.py`).
+How eta is chosen is `method`, of which `near` first moves x (see `_near.py`); that the numbers returned are in the set
+is `strict` (see `_strict.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from . import _ray, _strict
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
 from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient, take
+from ._near import Near, check_parts, nearer
 from ._ray import active_row
 from ._set import ConvexSet, offers
 from ._shapes import broadcast_shapes, check_point, largest, side_by_side
 from .affine import has_equalities, onto
 
-Method = Literal["paper", "chord", "ray"]
-METHODS = ("paper", "chord", "ray")
+Interpolation = Literal["paper", "chord", "ray"]
+Method = Interpolation | Literal["near"] | Near
+METHODS = ("paper", "chord", "ray")  # along the line to the anchor; `near` leaves it
+# Asked in turn for g(x) by one kernel, `(set, x, anchor, method, strict)`; `inset.torch` adds those of a GPU here.
+FUSED: list[Callable[..., Any]] = []
 
 
 class Info(NamedTuple):
     """What happened to each sample; for a `Product` each entry is a tuple with one array per block."""
 
     eta: Any
-    """Weight of x: 1 where x was inside, NaN where the anchor is not strictly feasible."""
+    """Weight of x: 1 where x was inside, NaN where the anchor is not strictly feasible.
+
+    For `"near"`, of the point that its steps reached."""
     active: Any
-    """Index of the constraint that set eta; -1 where x was inside."""
+    """Index of the constraint that set eta; -1 where x, or the point that the steps reached, was inside."""
     h: Any
     """h(x) before the projection."""
 
@@ -44,7 +52,9 @@ def project(
 
     - `"paper"`: h(x0) / (h(x0) - h(x)) with h = max_i h_i;
     - `"chord"`: the smallest h_i(x0) / (h_i(x0) - h_i(x)) over the violated i: never smaller than the paper's;
-    - `"ray"`: the largest eta that stays in the set.
+    - `"ray"`: the largest eta that stays in the set;
+    - `"near"`: splitting steps take x almost to the nearest point of the set, then `"ray"`; see `Near`, which sets
+      their number.
 
     With `strict` the numbers returned satisfy `set.h(y) <= 0` in their own dtype and in float64.
 
@@ -70,9 +80,16 @@ def project_with_info(
     return _project(set, x, anchor, method, strict, True)
 
 
+def check_method(name: str, method: Any, set: ConvexSet | None = None) -> None:
+    """Raise unless `project` knows the method, and can use it for the set."""
+    if method not in (*METHODS, "near") and not isinstance(method, Near):
+        raise ValueError(f"{name}(method={method!r}): expected one of {', '.join(METHODS)}, near, or Near(steps=...)")
+    if set is not None and method not in METHODS:
+        check_parts(set)
+
+
 def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool, informed: bool) -> Any:
-    if method not in METHODS:
-        raise ValueError(f"project(method={method!r}): expected one of {', '.join(METHODS)}")
+    check_method("project", method, set)
     check_point(set, x)
     anchor = set.anchor(x) if anchor is None else anchor
     check_point(set, anchor, "an anchor")
@@ -83,6 +100,15 @@ def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool
         ]
         infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True)))
         return tuple([y for y, _ in done]), infos
+    for fused in () if informed else FUSED:
+        y = fused(set, x, anchor, method, strict)
+        if y is not None:
+            return y, None
+    return interpolated(set, x, anchor, method, strict, informed)
+
+
+def interpolated(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool = False) -> Any:
+    """`project` by the formulas of the set, for one set, with the `Info` if it is asked for."""
     with exact_arithmetic(leaves(x)[0]):
         return _interpolate(set, x, anchor, method, strict, informed)
 
@@ -98,6 +124,12 @@ def _interpolate(
     narrow, eps = _precision(x, dtypes)
     x, pulled = _ray.pull_back(set, x, x0)
     x, x0 = onto(set, x, eps), onto(set, x0)
+    before = None
+    if method not in METHODS:
+        x, before = nearer(set, x, method if isinstance(method, Near) else Near())
+        if narrow and not has_equalities(set):  # a point inside is returned as it is: round it as x was
+            x = map_point(lambda leaf, dtype: _astype(_astype(leaf, dtype), leaf.dtype), x, dtypes)
+        method = "ray"
     near, reach = _ray.into_domain(set, x, x0)  # near = x0 + reach (x - x0), where h is finite
 
     # which constraint is active is found without gradients; that one alone is then evaluated with them
@@ -121,14 +153,16 @@ def _interpolate(
         sound = largest(side_by_side(values0)) < 0
     eta = keep(sound, eta, float("nan"))
     y = _cast(_ray.between(set, x0, eta, near), dtypes)
-    return y, _info(eta * reach * pulled, keep(outside | (reach < 1), active, -1), computed) if informed else None
+    if not informed:
+        return y, None
+    return y, _info(eta * reach * pulled, keep(outside | (reach < 1), active, -1), computed, before)
 
 
-def _info(eta: Array, active: Array | None, values: list[Array]) -> Info:
+def _info(eta: Array, active: Array | None, values: list[Array], before: Array | None = None) -> Info:
     xp = namespace(eta)
     if active is None:
         active = xp.argmax(eta[..., None], axis=-1) - 1
-    return Info(eta, active, largest(side_by_side(values)))
+    return Info(eta, active, largest(side_by_side(values)) if before is None else before)
 
 
 def _weight(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from ._errors import AnchorError
 from ._fields import HasFields, leaves, show, working
@@ -14,6 +14,17 @@ from ._shapes import check_point, check_shapes, largest
 # Called with each class that `@convex_set` makes; `inset.jax` adds its pytree registration here.
 CLASSES: list[type] = []
 ON_NEW_CLASS: list[Callable[[type], None]] = []
+
+
+class Split(NamedTuple):
+    """{x : K x in D}, for points of the affine hull: a linear map, and a D that knows its nearest points."""
+
+    K: Array
+    """`(..., m, n)`; points of other shapes count as vectors."""
+    nearest: Callable[[Array], Array]
+    """The orthogonal projection of `(..., m)` onto D."""
+    block: int
+    """How many consecutive rows of K belong to one factor of D; 1 for a box."""
 
 
 class ConvexSet(HasFields):
@@ -52,6 +63,13 @@ class ConvexSet(HasFields):
     def nearest(self, x: Point) -> Point:
         """The orthogonal projection of x onto the set, argmin_y |y - x|, where it can be had to rounding."""
         raise NotImplementedError(f"{type(self).__name__} has no closed-form nearest point")
+
+    def split(self, x: Point) -> Split:
+        """A linear map K and a set D with {x : K x in D}, where D knows its nearest points better than the set does.
+
+        `x` is a point of the set's space, for its shape, dtype and framework.
+        """
+        raise NotImplementedError
 
     def gauge(self, anchor: Point, direction: Point) -> Array | None:
         """1 / (largest t with anchor + t direction in the set), per constraint or their maximum.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -14,13 +15,18 @@ from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
 from ._gaussian import Parameterization
 from ._namespace import Point, is_array, is_torch
-from ._project import METHODS, Info, Method, project, project_with_info
+from ._project import FUSED, Info, Method, check_method, project, project_with_info
 from ._set import ConvexSet
 from ._shapes import event_dims
 from ._trust_region import Layout, check_options, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
+
+if torch.version.cuda is not None and find_spec("triton") is not None:
+    from ._kernels import fused
+
+    FUSED.append(fused)
 
 __all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
 
@@ -52,8 +58,7 @@ class Projection(nn.Module):
         nonfinite: Literal["propagate", "anchor"] = "propagate",
     ) -> None:
         super().__init__()
-        if method not in METHODS:
-            raise ValueError(f"Projection(method={method!r}): expected one of {', '.join(METHODS)}")
+        check_method("Projection", method, set)
         if nonfinite not in ("propagate", "anchor"):
             raise ValueError(f"Projection(nonfinite={nonfinite!r}): expected 'propagate' or 'anchor'")
         self.method: Method = method
@@ -152,8 +157,7 @@ class TrustRegion(nn.Module):
     ) -> None:
         super().__init__()
         check_options(epsilon, kappa, diagonal, parameterization)
-        if method not in METHODS:
-            raise ValueError(f"TrustRegion(method={method!r}): expected one of {', '.join(METHODS)}")
+        check_method("TrustRegion", method)
         self.epsilon, self.kappa = epsilon, kappa
         self.layout = Layout(average, diagonal, parameterization)
         self.method: Method = method

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .._combine import Product
 from .._namespace import Array, keep, namespace
-from .._project import METHODS, Method
+from .._project import METHODS, Interpolation
 from ._program import Program
 from ._record import Record, start
 from ._step import check_step, column
@@ -38,7 +38,7 @@ class IGD:
     """
 
     step: Any
-    method: Method = "paper"
+    method: Interpolation = "paper"
     error: float | None = None
     """The bound of the theorem, when the step comes from one."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .._linalg import pick
-from .._namespace import Array, Point, is_array, like, namespace
-from .._set import ConvexSet, convex_set
+from .._namespace import Array, Point, eye_like, is_array, like, namespace, positive
+from .._set import ConvexSet, Split, convex_set
 from .._shapes import side_by_side
 from .._values import require
 
@@ -60,6 +60,10 @@ class Box(ConvexSet):
         xp = namespace(x)
         x = xp.where(x < self.lower, self.lower + 0 * x, x)
         return xp.where(x > self.upper, self.upper + 0 * x, x)
+
+    def split(self, x: Array) -> Split:
+        """x itself in the box, each coordinate with a weight of its own."""
+        return Split(eye_like(x.shape[-1], x), lambda z: z + positive(self.lower - z) - positive(z - self.upper), 1)
 
     def check(self) -> None:
         require(self, "upper", "greater than lower", lambda xp, upper: upper > self.lower)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, ball_gauge, eigh, norm
+from .._linalg import apply, ball_gauge, eigh, norm, onto_ball
 from .._namespace import Array, is_traced, length, namespace
 from .._root import decreasing_root
-from .._set import ConvexSet, convex_set
+from .._set import ConvexSet, Split, convex_set
 
 
 @convex_set
@@ -53,6 +53,12 @@ class Ellipsoid(ConvexSet):
 
         t = decreasing_root(excess, 0 * v[..., 0])
         return xp.where(outside, self.center + apply(V, v / (1 + t[..., None] * weights)), x)
+
+    def split(self, x: Array) -> Split:
+        """x L in the unit ball around c L."""
+        center = self._image(self.center)
+        K = namespace(x).matrix_transpose(self.L)
+        return Split(K, lambda z: center + onto_ball(z - center, 1.0), self.L.shape[-1])
 
     def check(self) -> None:
         if is_traced(self.L):

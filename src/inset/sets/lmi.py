@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .._linalg import frobenius, semidefinite_gauge, smallest_eigenvalue
+from .._linalg import frobenius, positive_part, semidefinite_gauge, smallest_eigenvalue, symmetric
 from .._namespace import Array, is_traced, length, namespace
-from .._set import ConvexSet, convex_set
+from .._set import ConvexSet, Split, convex_set
 
 
 @convex_set
@@ -35,6 +35,19 @@ class LMI(ConvexSet):
         n, k = self.A.shape[-3:-1]
         steep = length(frobenius(self.A))
         return (u * (n + 4 * k + 8) * (steep * length(x) + frobenius(self.C)) + steep * length(size))[..., None]
+
+    def split(self, x: Array) -> Split:
+        """S(x) + C in the matrices that are at least C, as vectors of k^2 entries."""
+        xp = namespace(x)
+        *batch, n, k, _ = self.A.shape
+        K = xp.matrix_transpose(xp.reshape(self.A, (*batch, n, k * k)))
+
+        def nearest(z: Array) -> Array:
+            Z = symmetric(xp.reshape(z, (*z.shape[:-1], k, k)))
+            Z = self.C + positive_part(Z - self.C)
+            return xp.reshape(Z, (*Z.shape[:-2], k * k))
+
+        return Split(K, nearest, k * k)
 
     def check(self) -> None:
         for name, value in (("A", self.A), ("C", self.C)):

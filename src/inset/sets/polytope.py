@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .._linalg import apply, pick
-from .._namespace import Array, length, muladd, namespace
-from .._set import ConvexSet, convex_set
+from .._namespace import Array, length, muladd, namespace, positive
+from .._set import ConvexSet, Split, convex_set
 from .._values import require
 
 
@@ -38,6 +38,10 @@ class Polytope(ConvexSet):
         # finite also for a row that never binds
         offset = k * namespace(x).clip(abs(self.b), 0.0, 1e30)
         return muladd(offset, length(self.A), (k * length(x) + length(size))[..., None])
+
+    def split(self, x: Array) -> Split:
+        """A x in {z : z <= b}."""
+        return Split(self.A, lambda z: z - positive(z - self.b), 1)
 
     def check(self) -> None:
         require(self, "A", "finite", lambda xp, A: xp.isfinite(A))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._linalg import apply_eigen, frobenius, semidefinite_gauge, smallest_eigenvalue, symmetric
+from .._linalg import frobenius, positive_part, semidefinite_gauge, smallest_eigenvalue, symmetric
 from .._namespace import Array, eye_like, is_array, like, namespace
 from .._set import ConvexSet, convex_set, static
 from .._values import require
@@ -51,9 +51,8 @@ class PSD(ConvexSet):
     def nearest(self, x: Array) -> Array:
         xp = namespace(x)
         x = symmetric(x)
-        floor = self.floor[..., None] if is_array(self.floor) else self.floor
-        clipped = apply_eigen(x, lambda v: xp.where(v < floor, floor + 0 * v, v))
-        return xp.where((self.constraints(x) <= 0)[..., None], x, clipped)
+        floor = (self.floor[..., None, None] if is_array(self.floor) else self.floor) * eye_like(self.n, x)
+        return xp.where((self.constraints(x) <= 0)[..., None], x, floor + positive_part(x - floor))
 
     def check(self) -> None:
         require(self, "floor", "finite", lambda xp, floor: xp.isfinite(floor))

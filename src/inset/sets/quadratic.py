@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, eigh, raised, root, squared_norm
+from .._linalg import apply, eigh, onto_cone, raised, root, squared_norm
 from .._namespace import Array, is_traced, length, namespace, stop_gradient
 from .._root import decreasing_root
-from .._set import ConvexSet, convex_set
+from .._set import ConvexSet, Split, convex_set
+from .._shapes import side_by_side
 
 
 @convex_set
@@ -93,6 +94,24 @@ class Quadratic(ConvexSet):
 
         t = decreasing_root(f, 0 * v[..., 0])
         return xp.where((t > 0)[..., None], apply(V, at(t)), x)
+
+    def split(self, x: Array) -> Split:
+        """(sqrt(2 s) P^(1/2) x, -q.x, -q.x) in the cone |(p, a - r - s)| <= c - r + s, in which h is written too."""
+        xp = namespace(x)
+        n = x.shape[-1]
+        weights, V = eigh(self.P)
+        r = self.r + 0 * (weights[..., 0] + xp.sum(self.q, axis=-1))
+        s = xp.where(r == 0, xp.ones_like(r), abs(r))
+        half = root(2 * s[..., None] * weights)[..., :, None] * xp.matrix_transpose(V)
+        slope = xp.broadcast_to(-self.q[..., None, :], (*r.shape, 2, n))
+        apex = xp.stack([-r - s, s - r], axis=-1)
+
+        def nearest(v: Array) -> Array:
+            moved = side_by_side([v[..., :n], v[..., n:] + apex])
+            y = onto_cone(moved)
+            return side_by_side([y[..., :n], y[..., n:] - apex])
+
+        return Split(xp.concat([xp.broadcast_to(half, (*r.shape, n, n)), slope], axis=-2), nearest, n + 2)
 
     def check(self) -> None:
         if is_traced(self.P):

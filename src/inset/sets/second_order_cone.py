@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .._linalg import apply, norm, root
+from .._linalg import apply, norm, onto_cone, root
 from .._namespace import Array, length, namespace, stop_gradient
-from .._set import ConvexSet, convex_set
+from .._set import ConvexSet, Split, convex_set
+from .._shapes import broadcast_shapes, side_by_side
 from .._values import require
 
 
@@ -54,6 +55,21 @@ class SecondOrderCone(ConvexSet):
     def rounding(self, x: Array, size: Array, u: float) -> Array:
         k, n = self.A.shape[-2:]
         return self._slope(u * (n + k / 2 + 4) * abs(x) + size) + u * (n + k / 2 + 4) * (length(self.b) + abs(self.d))
+
+    def split(self, x: Array) -> Split:
+        """(A_i x, z_i.x) in the cone {(p, a) : |p + b_i| <= a + d_i}, k + 1 rows for each i."""
+        xp = namespace(x)
+        m, k, n = self.A.shape[-3:]
+        batch = broadcast_shapes(tuple(self.A.shape[:-3]), tuple(self.z.shape[:-2]))
+        A, z = xp.broadcast_to(self.A, (*batch, m, k, n)), xp.broadcast_to(self.z, (*batch, m, n))
+        K = xp.reshape(xp.concat([A, z[..., None, :]], axis=-2), (*batch, m * (k + 1), n))
+        apex = side_by_side([self.b, self.d[..., None]])
+
+        def nearest(v: Array) -> Array:
+            rows = xp.reshape(v, (*v.shape[:-1], m, k + 1)) + apex
+            return xp.reshape(onto_cone(rows) - apex, (*rows.shape[:-2], m * (k + 1)))
+
+        return Split(K, nearest, k + 1)
 
     def check(self) -> None:
         for name in ("A", "b", "z", "d"):

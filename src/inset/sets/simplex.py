@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .._linalg import pick
-from .._namespace import Array, arange_like, is_array, namespace, running_sum
-from .._set import ConvexSet, convex_set, static
+from .._namespace import Array, arange_like, eye_like, is_array, namespace, positive, running_sum
+from .._set import ConvexSet, Split, convex_set, static
 from .._values import require
 
 
@@ -61,6 +61,10 @@ class Simplex(ConvexSet):
         count = running_sum(xp.ones_like(x))
         level = xp.max((running_sum(ordered) - self._total()) / count, axis=-1, keepdims=True)
         return xp.where(x > level, x - level, xp.zeros_like(x))
+
+    def split(self, x: Array) -> Split:
+        """x >= 0, on the plane of the equality."""
+        return Split(eye_like(self.n, x), positive, 1)
 
     def check(self) -> None:
         require(self, "total", "positive", lambda xp, total: total > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._linalg import frobenius, root, semidefinite_gauge, smallest_eigenvalue
+from .._linalg import frobenius, positive_part, root, semidefinite_gauge, smallest_eigenvalue
 from .._namespace import Array, eye_like, is_array, namespace, stop_gradient
 from .._set import ConvexSet, convex_set
 from .._values import require
@@ -53,12 +53,13 @@ class SpectralBall(ConvexSet):
         return self.center
 
     def nearest(self, x: Array) -> Array:
+        """Singular values cut off at the radius: 2 (S - radius I)_+ holds what is cut off, S = [[0, X], [X^T, 0]]."""
         xp = namespace(x)
-        U, values, Vh = xp.linalg.svd(x - self.center, full_matrices=False)
-        radius = (self.radius[..., None] if is_array(self.radius) else self.radius) + 0 * values
-        clipped = xp.where(values > radius, radius, values)
-        inside = xp.all(values <= radius, axis=-1)[..., None, None]
-        return xp.where(inside, x, self.center + (U * clipped[..., None, :]) @ Vh)
+        p, q = self.center.shape[-2:]
+        r = self.radius[..., None, None] if is_array(self.radius) else self.radius
+        X = x - self.center
+        excess = 2 * positive_part(_bordered(X) - r * eye_like(p + q, x))[..., :p, p:]
+        return xp.where((self.constraints(x) <= 0)[..., None], x, x - excess)
 
     def check(self) -> None:
         require(self, "radius", "positive", lambda xp, radius: radius > 0)
