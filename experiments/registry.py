@@ -15,6 +15,7 @@ from .common.tables import Table
 EXPERIMENTS = {
     "stall": "Fig. 1: interpolation used as in PGD stalls, descent on f o g converges",
     "convex": "Appendix A: IGD, SubGD and PGD on five classes of convex problems",
+    "trust_region": "Reinforcement learning: policy updates inside a KL trust region, against natural gradient",
     "strings": "Supervised learning of dynamics models: bodies linked by strings, with and without a layer",
 }
 """Name of the folder, and what is repeated there."""

@@ -66,11 +66,11 @@ class Solver:
     def solve(self, seed: int) -> Parameters:
         """The parameters after all epochs."""
         step = replayed(self.step, self.stream)  # the problems are not active yet: nothing changes
-        for rows, active in minibatches(self.problems.counts, self.setting, seed):
-            with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream):  # all of it: another stream would not wait for the mini-batches
+            for rows, active in minibatches(self.problems.counts, self.setting, seed):
                 self.rows.copy_(rows)
                 self.active.copy_(active)
-            step()
+                step()
         if self.stream is not None:
             torch.cuda.synchronize()
         return self.parameters
