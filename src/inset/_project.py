@@ -132,17 +132,16 @@ def _interpolate(
         method = "ray"
     near, reach = _ray.into_domain(set, x, x0)  # near = x0 + reach (x - x0), where h is finite
 
-    # which constraint is active is found without gradients; that one alone is then evaluated with them
     frozen = tuple([map_arrays(part, stop_gradient) for part in parts(set)])
     still0, still = map_point(stop_gradient, x0), map_point(stop_gradient, near)
-    values0 = [part.constraints(still0) for part in frozen]
-    computed = [part.constraints(still) for part in frozen]
+    at0, at = (_evaluated(set, frozen, *pair, method) for pair in ((x0, still0), (near, still)))
+    values0, computed = at0.values, at.values
     if sum([v.shape[-1] for v in computed]) == 0:  # equalities only
         return _cast(x, dtypes), _info(pulled, None, computed) if informed else None
-    values = computed
     if strict:
-        values = _strict.upper(frozen, still, still0, computed, narrow if has_equalities(set) else 0.0)
-    eta, active, outside = _weight(set, near, x0, values, values0, method)
+        bounds = _strict.upper(frozen, still, still0, computed, narrow if has_equalities(set) else 0.0)
+        at = at._replace(values=bounds)
+    eta, active, outside = _weight(set, at, at0, method)
     if strict:
         margin = _strict.Margin(frozen, still0, values0, narrow, dtypes)
         # exactly the weight that was certified, with the derivative of the one that was computed
@@ -165,64 +164,80 @@ def _info(eta: Array, active: Array | None, values: list[Array], before: Array |
     return Info(eta, active, largest(side_by_side(values)) if before is None else before)
 
 
-def _weight(
-    set: ConvexSet, x: Point, x0: Point, values: list[Array], values0: list[Array], method: Method
-) -> tuple[Array, Array, Array]:
+class _Evaluated(NamedTuple):
+    """A point, and the constraints of each part there."""
+
+    point: Point
+    values: list[Array]
+    """Without gradients: they tell which constraint is active."""
+    live: list[Array | None]
+    """With gradients; None where the part can evaluate the active constraint alone, or nobody asks."""
+
+
+def _evaluated(set: ConvexSet, frozen: tuple[ConvexSet, ...], point: Point, still: Point, method: Method) -> _Evaluated:
+    live = [
+        None if method == "ray" or offers(part, "row") or offers(part, "equalities") else part.constraints(point)
+        for part in parts(set)
+    ]
+    values = [f.constraints(still) if v is None else stop_gradient(v) for f, v in zip(frozen, live, strict=True)]
+    return _Evaluated(point, values, live)
+
+
+def _weight(set: ConvexSet, at: _Evaluated, at0: _Evaluated, method: Method) -> tuple[Array, Array, Array]:
     """Eta with gradients, the constraint that set it, and which samples are outside (NaN is)."""
     if method == "paper":
-        return _chord(set, x, x0, values, values0, paper=True)
+        return _chord(set, at, at0, paper=True)
     if method == "chord" or all([part.affine for part in parts(set)]):
-        return _chord(set, x, x0, values, values0)
-    direction = map_point(lambda a, b: a - b, x, x0)
+        return _chord(set, at, at0)
+    direction = map_point(lambda a, b: a - b, at.point, at0.point)
     etas, rows, start = [], [], 0
-    for part, v, v0 in zip(parts(set), values, values0, strict=True):
+    for part, v, v0 in zip(parts(set), at.values, at0.values, strict=True):
         if part.affine and v.shape[-1]:
-            eta, i, _ = _chord(part, x, x0, [v], [v0])
+            eta, i, _ = _chord(part, _Evaluated(at.point, [v], [None]), _Evaluated(at0.point, [v0], [None]))
             etas.append(eta[..., None])
             rows.append((start + i)[..., None])
         elif v.shape[-1]:
-            column = _ray.exact(part, x0, direction, v, v0)
+            column = _ray.exact(part, at0.point, direction, v, v0)
             etas.append(namespace(v).min(column, axis=-1, keepdims=True))
             rows.append(start + namespace(v).argmin(column, axis=-1, keepdims=True))
         start += v.shape[-1]
     xp = namespace(etas[0])
     column = side_by_side(etas)
     active = gather(side_by_side(rows), xp.argmin(column, axis=-1))
-    outside = ~(largest(side_by_side(values)) <= 0)
+    outside = ~(largest(side_by_side(at.values)) <= 0)
     return keep(outside, xp.min(column, axis=-1), 1.0), active, outside
 
 
-def _chord(
-    set: ConvexSet, x: Point, x0: Point, values: list[Array], values0: list[Array], paper: bool = False
-) -> tuple[Array, Array, Array]:
+def _chord(set: ConvexSet, at: _Evaluated, at0: _Evaluated, paper: bool = False) -> tuple[Array, Array, Array]:
     """eta = h_i(x0) / (h_i(x0) - h_i(x)) of the constraint that makes it smallest, or of the paper's max."""
-    v, v0 = side_by_side(values), side_by_side(values0)
+    v, v0 = side_by_side(at.values), side_by_side(at0.values)
     xp = namespace(v)
     # clipped at 0, because a bound at infinity would give inf / inf
     i = xp.argmax(v if paper else xp.clip(v, 0, None) / -v0, axis=-1)
     top = v[..., 0] if v.shape[-1] == 1 else gather(v, i)
     outside = ~(top <= 0)
-    h = _row(set, x, i, values)
+    h = _row(set, at, i)
     h = h + (top - stop_gradient(h))  # the value with its rounding bound, the derivative of the constraint
     i0 = xp.argmax(v0, axis=-1) if paper else i
     if v0.ndim == 1:  # one anchor for all samples: its constraints are few, no row has to be picked per sample
-        h0 = take(side_by_side([part.constraints(x0) for part in parts(set)]), i0)
+        pairs = zip(parts(set), at0.live, strict=True)
+        h0 = take(side_by_side([p.constraints(at0.point) if live is None else live for p, live in pairs]), i0)
     else:
-        h0 = _row(set, x0, i0, values)
+        h0 = _row(set, at0, i0)
     return h0 / (h0 - keep(outside, h, 0.0)), i, outside
 
 
-def _row(set: ConvexSet, x: Point, i: Array, values: list[Array]) -> Array:
-    """Constraint i of all parts, numbered as `values` are side by side."""
+def _row(set: ConvexSet, at: _Evaluated, i: Array) -> Array:
+    """Constraint i of all parts, numbered as their values are side by side."""
     xp = namespace(i)
     result, start = None, 0
-    for part, v in zip(parts(set), values, strict=True):
+    for part, v, live in zip(parts(set), at.values, at.live, strict=True):
         size = v.shape[-1]
         if size == 0:
             continue
-        if result is None and start + size == sum([w.shape[-1] for w in values]):
-            return active_row(part, x, i)
-        value = active_row(part, x, xp.clip(i - start, 0, size - 1))
+        if result is None and start + size == sum([w.shape[-1] for w in at.values]):
+            return active_row(part, at.point, i, live)
+        value = active_row(part, at.point, xp.clip(i - start, 0, size - 1), live)
         result = value if result is None else xp.where(i >= start, value, result)
         start += size
     assert result is not None

@@ -123,11 +123,11 @@ def search(part: ConvexSet, anchor: Point, direction: Point, h1: Array, h0: Arra
     return attached(lambda t: active_row(part, along(part, anchor, t, direction), i), eta, outside)
 
 
-def active_row(part: ConvexSet, x: Point, i: Array) -> Array:
-    """The constraint i of a part at x, with gradients, shape `(*batch,)`."""
-    if offers(part, "row"):
+def active_row(part: ConvexSet, x: Point, i: Array, values: Array | None = None) -> Array:
+    """The constraint i of a part at x, with gradients, shape `(*batch,)`; of the values at x, if they are known."""
+    if values is None and offers(part, "row"):
         return part.row(x, i)
-    values = part.constraints(x)
+    values = part.constraints(x) if values is None else values
     if values.shape[-1] == 1:
         return values[..., 0]
     xp = namespace(values)
