@@ -165,7 +165,7 @@ def test_splits_describe_their_sets(case: Case) -> None:
         x = case.set.onto(x)
     split = case.set.split(x)
     z = x @ np.swapaxes(split.K, -1, -2)
-    away = np.linalg.norm(split.nearest(z) - z, axis=-1)
+    away = np.linalg.norm(split.excess(z), axis=-1)
     inside = case.set.h(x) <= 0
     assert 0 < inside.sum() < 200 and away[inside].max() < 1e-12 and away[~inside].min() > 1e-9
     assert split.K.shape[-2] % split.block == 0
@@ -245,11 +245,11 @@ def test_tol_ends_the_steps_of_each_sample_alone() -> None:
     for tol in (np.inf, 1e-2, 1e-6):
         calls: list[np.ndarray] = []
 
-        def nearest(z: np.ndarray, calls: list[np.ndarray] = calls) -> np.ndarray:
+        def excess(z: np.ndarray, calls: list[np.ndarray] = calls) -> np.ndarray:
             calls.append(z)
-            return split.nearest(z)
+            return split.excess(z)
 
-        _near._steps(split.K, F, nearest, x @ split.K.T, Near(500, tol=tol))
+        _near._steps(split.K, F, excess, x @ split.K.T, Near(500, tol=tol))
         counted.append(len(calls))
     assert counted[0] == 1 < counted[1] < counted[2] < 500
     assert set.contains(project(set, x, anchor, method=Near(500, tol=1e-2))).all()

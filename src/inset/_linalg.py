@@ -9,6 +9,7 @@ from ._namespace import (
     cholesky,
     eye_like,
     gather_along,
+    is_torch,
     keep,
     length,
     namespace,
@@ -33,6 +34,13 @@ def apply(A: Array, x: Array) -> Array:
     if A.ndim == 2:
         return x @ A.T
     return (A @ x[..., None])[..., 0]
+
+
+def affine(A: Array, x: Array, b: Array) -> Array:
+    """A x + b: one operation in torch where A is the same for all samples."""
+    if is_torch(x) and A.ndim == x.ndim == b.ndim == 2:
+        return b.addmm(x, A.T)
+    return apply(A, x) + b
 
 
 def pick(field: Array, i: Array, event: int) -> Array:

@@ -129,6 +129,11 @@ def positive(v: Array) -> Array:
     return v.relu() if is_torch(v) else namespace(v).where(v > 0, v, namespace(v).zeros_like(v))
 
 
+def plus(a: Array, scale: float, b: Array) -> Array:
+    """a + scale b: one operation in torch."""
+    return sys.modules["torch"].add(a, b, alpha=scale) if is_torch(a) else a + scale * b
+
+
 def gather(v: Array, i: Array) -> Array:
     """v[..., i], one entry of the last axis per sample."""
     return gather_along(v, i[..., None], -1)[..., 0]

@@ -10,7 +10,7 @@ is solved by relaxed Douglas-Rachford steps on v in the space of K y,
 
     z = P(v),   t = 2 z - v - K x,   v <- v + alpha (K y - z)  with  y = x + F t,   F = W (S^-1 + W^T W)^-1,
 
-S a diagonal of weights. F and K F are found once, so a step costs one small product and one P.
+S a diagonal of weights. F and K F are found once, so a step costs one small product and one excess e = v - P(v).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from ._combine import parts
 from ._fields import leaves, map_arrays, map_point
-from ._linalg import apply
-from ._namespace import Array, Point, eye_like, is_traced, namespace, repeat, stop_gradient
+from ._linalg import affine, apply
+from ._namespace import Array, Point, eye_like, is_traced, namespace, plus, repeat, stop_gradient
 from ._set import ConvexSet, Split, offers
 from ._shapes import broadcast_shapes, event_dims, largest, side_by_side
 from .affine import Equality, onto, stacked
@@ -106,13 +106,13 @@ def _split_steps(set: ConvexSet, pieces: list[ConvexSet], x: Point, near: Near) 
     start = flat.vector(x)
     splits = [_split(piece, flat, x, start) for piece in pieces]
     K = _stack([split.K for split in splits])
-    nearest = _side_by_side([split.nearest for split in splits], [split.K.shape[-2] for split in splits])
+    excess = _side_by_side([split.excess for split in splits], [split.K.shape[-2] for split in splits])
     equal = [part.equalities(start) for part in parts(set) if offers(part, "equalities")]
     system = stacked(equal, start) if equal else None
     F = _graph(K, system, [(split.K.shape[-2], split.block) for split in splits])
     c = apply(K, start)
-    v = _steps(K, F, nearest, c, near)
-    y = start + apply(F, 2 * nearest(v) - v - c)
+    v = _steps(K, F, excess, c, near)
+    y = start + apply(F, plus(v, -2.0, excess(v)) - c)
     if system is not None:
         A, b, inverse = map_point(stop_gradient, system)
         still = stop_gradient(y)
@@ -124,23 +124,25 @@ def _split_steps(set: ConvexSet, pieces: list[ConvexSet], x: Point, near: Near) 
     return y
 
 
-def _steps(K: Array, F: Array, nearest: Callable[[Array], Array], c: Array, near: Near) -> Array:
+def _steps(K: Array, F: Array, excess: Callable[[Array], Array], c: Array, near: Near) -> Array:
     """v after the steps, from v = K x = c.
 
-    With r = 2 P(v) - v, the reflection of v in D, a step is v <- (1 - alpha / 2) v + Q r + k.
+    With e = v - P(v) and r = v - 2 e, the reflection of v in D, a step is v <- Q r + k + (2 - alpha) e.
     """
     xp = namespace(c)
     m, n = K.shape[-2:]
-    half = RELAXATION / 2
-    Q = RELAXATION * (K @ F) - half * eye_like(m, K) if m <= 2 * n else None
+    Q = RELAXATION * (K @ F) + (1 - RELAXATION) * eye_like(m, K) if m <= 2 * n else None
 
-    def linear(r: Array) -> Array:
-        return apply(Q, r) if Q is not None else RELAXATION * apply(K, apply(F, r)) - half * r
+    def linear(r: Array, k: Array) -> Array:
+        if Q is not None:
+            return affine(Q, r, k)
+        return plus(RELAXATION * apply(K, apply(F, r)) + k, 1 - RELAXATION, r)
 
-    k = half * c - linear(c)
+    k = c - linear(c, xp.zeros_like(c))
 
     def step(v: Array) -> tuple[Array]:
-        following = (1 - half) * v + (linear(2 * nearest(v) - v) + k)
+        e = excess(v)
+        following = plus(linear(plus(v, -2.0, e), k), 2 - RELAXATION, e)
         return (following if near.tol is None else xp.where(_rests(following - v, near.tol), v, following),)
 
     if near.tol is None or is_traced(k):
@@ -202,7 +204,7 @@ def _split(piece: ConvexSet, flat: _Flat, x: Point, start: Array) -> Split:
     if offers(piece, "split"):
         return piece.split(x)
     n = start.shape[-1]
-    return Split(eye_like(n, start), lambda z: flat.vector(_nearest(piece, flat.point(z))), n)
+    return Split(eye_like(n, start), lambda z: z - flat.vector(_nearest(piece, flat.point(z))), n)
 
 
 def _stack(maps: list[Array]) -> Array:
@@ -214,19 +216,19 @@ def _stack(maps: list[Array]) -> Array:
     return xp.concat([xp.broadcast_to(K, (*batch, *K.shape[-2:])) for K in maps], axis=-2)
 
 
-def _side_by_side(nearests: list[Callable[[Array], Array]], sizes: list[int]) -> Callable[[Array], Array]:
-    """P of all parts: each acts on its own rows."""
-    if len(nearests) == 1:
-        return nearests[0]
+def _side_by_side(excesses: list[Callable[[Array], Array]], sizes: list[int]) -> Callable[[Array], Array]:
+    """The excess of all parts: each acts on its own rows."""
+    if len(excesses) == 1:
+        return excesses[0]
 
-    def nearest(v: Array) -> Array:
+    def excess(v: Array) -> Array:
         columns, start = [], 0
-        for P, m in zip(nearests, sizes, strict=True):
-            columns.append(P(v[..., start : start + m]))
+        for one, m in zip(excesses, sizes, strict=True):
+            columns.append(one(v[..., start : start + m]))
             start += m
         return side_by_side(columns)
 
-    return nearest
+    return excess
 
 
 class _Flat:

@@ -21,8 +21,8 @@ class Split(NamedTuple):
 
     K: Array
     """`(..., m, n)`; points of other shapes count as vectors."""
-    nearest: Callable[[Array], Array]
-    """The orthogonal projection of `(..., m)` onto D."""
+    excess: Callable[[Array], Array]
+    """z - P(z) for z of shape `(..., m)`, with P the orthogonal projection onto D."""
     block: int
     """How many consecutive rows of K belong to one factor of D; 1 for a box."""
 

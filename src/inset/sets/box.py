@@ -63,7 +63,7 @@ class Box(ConvexSet):
 
     def split(self, x: Array) -> Split:
         """x itself in the box, each coordinate with a weight of its own."""
-        return Split(eye_like(x.shape[-1], x), lambda z: z + positive(self.lower - z) - positive(z - self.upper), 1)
+        return Split(eye_like(x.shape[-1], x), lambda z: positive(z - self.upper) - positive(self.lower - z), 1)
 
     def check(self) -> None:
         require(self, "upper", "greater than lower", lambda xp, upper: upper > self.lower)

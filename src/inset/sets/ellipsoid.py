@@ -58,7 +58,11 @@ class Ellipsoid(ConvexSet):
         """x L in the unit ball around c L."""
         center = self._image(self.center)
         K = namespace(x).matrix_transpose(self.L)
-        return Split(K, lambda z: center + onto_ball(z - center, 1.0), self.L.shape[-1])
+
+        def excess(z: Array) -> Array:
+            return z - center - onto_ball(z - center, 1.0)
+
+        return Split(K, excess, self.L.shape[-1])
 
     def check(self) -> None:
         if is_traced(self.L):

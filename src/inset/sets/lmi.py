@@ -42,12 +42,12 @@ class LMI(ConvexSet):
         *batch, n, k, _ = self.A.shape
         K = xp.matrix_transpose(xp.reshape(self.A, (*batch, n, k * k)))
 
-        def nearest(z: Array) -> Array:
-            Z = symmetric(xp.reshape(z, (*z.shape[:-1], k, k)))
-            Z = self.C + positive_part(Z - self.C)
+        def excess(z: Array) -> Array:
+            Z = xp.reshape(z, (*z.shape[:-1], k, k)) - self.C
+            Z = Z - positive_part(symmetric(Z))
             return xp.reshape(Z, (*Z.shape[:-2], k * k))
 
-        return Split(K, nearest, k * k)
+        return Split(K, excess, k * k)
 
     def check(self) -> None:
         for name, value in (("A", self.A), ("C", self.C)):

@@ -41,7 +41,7 @@ class Polytope(ConvexSet):
 
     def split(self, x: Array) -> Split:
         """A x in {z : z <= b}."""
-        return Split(self.A, lambda z: z - positive(z - self.b), 1)
+        return Split(self.A, lambda z: positive(z - self.b), 1)
 
     def check(self) -> None:
         require(self, "A", "finite", lambda xp, A: xp.isfinite(A))

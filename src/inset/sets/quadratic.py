@@ -106,12 +106,11 @@ class Quadratic(ConvexSet):
         slope = xp.broadcast_to(-self.q[..., None, :], (*r.shape, 2, n))
         apex = xp.stack([-r - s, s - r], axis=-1)
 
-        def nearest(v: Array) -> Array:
+        def excess(v: Array) -> Array:
             moved = side_by_side([v[..., :n], v[..., n:] + apex])
-            y = onto_cone(moved)
-            return side_by_side([y[..., :n], y[..., n:] - apex])
+            return moved - onto_cone(moved)
 
-        return Split(xp.concat([xp.broadcast_to(half, (*r.shape, n, n)), slope], axis=-2), nearest, n + 2)
+        return Split(xp.concat([xp.broadcast_to(half, (*r.shape, n, n)), slope], axis=-2), excess, n + 2)
 
     def check(self) -> None:
         if is_traced(self.P):

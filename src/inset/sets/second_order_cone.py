@@ -65,11 +65,11 @@ class SecondOrderCone(ConvexSet):
         K = xp.reshape(xp.concat([A, z[..., None, :]], axis=-2), (*batch, m * (k + 1), n))
         apex = side_by_side([self.b, self.d[..., None]])
 
-        def nearest(v: Array) -> Array:
+        def excess(v: Array) -> Array:
             rows = xp.reshape(v, (*v.shape[:-1], m, k + 1)) + apex
-            return xp.reshape(onto_cone(rows) - apex, (*rows.shape[:-2], m * (k + 1)))
+            return xp.reshape(rows - onto_cone(rows), (*rows.shape[:-2], m * (k + 1)))
 
-        return Split(K, nearest, k + 1)
+        return Split(K, excess, k + 1)
 
     def check(self) -> None:
         for name in ("A", "b", "z", "d"):

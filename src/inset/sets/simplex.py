@@ -64,7 +64,7 @@ class Simplex(ConvexSet):
 
     def split(self, x: Array) -> Split:
         """x >= 0, on the plane of the equality."""
-        return Split(eye_like(self.n, x), positive, 1)
+        return Split(eye_like(self.n, x), lambda z: -positive(-z), 1)
 
     def check(self) -> None:
         require(self, "total", "positive", lambda xp, total: total > 0)
