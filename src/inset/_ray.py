@@ -127,10 +127,10 @@ def active_row(part: ConvexSet, x: Point, i: Array, values: Array | None = None)
     """The constraint i of a part at x, with gradients, shape `(*batch,)`; of the values at x, if they are known."""
     if values is None and offers(part, "row"):
         return part.row(x, i)
-    values = part.constraints(x) if values is None else values
-    if values.shape[-1] == 1:
-        return values[..., 0]
-    xp = namespace(values)
-    if values.shape[:-1] != i.shape:
-        values = xp.broadcast_to(values, (*i.shape, values.shape[-1]))
-    return gather(values, i)
+    column: Array = part.constraints(x) if values is None else values
+    if column.shape[-1] == 1:
+        return column[..., 0]
+    xp = namespace(column)
+    if column.shape[:-1] != i.shape:
+        column = xp.broadcast_to(column, (*i.shape, column.shape[-1]))
+    return gather(column, i)
