@@ -17,9 +17,13 @@ EXPERIMENTS = {
     "convex": "Appendix A: IGD, SubGD and PGD on five classes of convex problems",
     "trust_region": "Reinforcement learning: policy updates inside a KL trust region, against natural gradient",
     "strings": "Supervised learning of dynamics models: bodies linked by strings, with and without a layer",
+    "proxy": "Optimisation proxies: networks that answer with solutions of programs, feasible by a layer",
 }
 """Name of the folder, and what is repeated there."""
-VERBS = {"strings": {"evaluate": "roll the kept weights out again on the test trajectories, and print the errors"}}
+VERBS = {
+    "strings": {"evaluate": "roll the kept weights out again on the test trajectories, and print the errors"},
+    "proxy": {"optima": "solve the benchmark's programs again, and compare with the least values that are shipped"},
+}
 """What else can be done with the results of an experiment: `verb(folder)` in a file of that name, and its help."""
 
 

@@ -291,7 +291,7 @@ def test_an_unfinished_run_makes_no_claims(elsewhere: Path) -> None:
 def test_report_of_the_committed_results_stands_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(places, "RUNS", tmp_path)
     text = report.write(tmp_path / "page.html").read_text()
-    assert text.count("<svg") == text.count("</svg>") == 10
+    assert text.count("<svg") == text.count("</svg>") == 12
     assert not re.search(r"""(src|href)=["']?(?!#|data:)[\w./]""", text.replace("xmlns:xlink", "")), "another file"
     assert "url(http" not in text and "<script" not in text and "@import" not in text
     assert "prefers-color-scheme: dark" in text and drawing.INK not in text.split("</style>")[1]

@@ -132,13 +132,13 @@ class Discs:
 
 
 def svg(figure: Figure, transparent: bool = False) -> str:
-    """The `<svg>` element of a figure, with coordinates to a hundredth of a point."""
+    """The `<svg>` element of a figure, with coordinates to a tenth of a point."""
     buffer = io.StringIO()
     with mpl.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=transparent)
     text = buffer.getvalue()
     text = re.sub(r"<!--.*?-->|^ +", "", text[text.index("<svg") :], flags=re.MULTILINE)
-    return re.sub(r'(?<= )(d|x|y)="[^"]+"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    return re.sub(r'(?<= )(d|x|y)="[^"]+"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -76,7 +76,7 @@ def violins(ax: Axes, values: dict[str, np.ndarray]) -> None:
     for k, (name, ratio) in enumerate(values.items()):
         inside = np.clip(ratio, *SHOWN)
         if np.ptp(inside) > 0:
-            (body,) = ax.violinplot(inside, [k], widths=0.8, showextrema=False, points=80)["bodies"]  # type: ignore[misc]
+            (body,) = ax.violinplot(inside, [k], widths=0.8, showextrema=False, points=50)["bodies"]  # type: ignore[misc]
             body.set(facecolor=COLOR[name], alpha=0.55, edgecolor=COLOR[name])
         low, middle, high = np.clip(quartiles(ratio), *SHOWN)
         ax.plot([k, k], [low, high], color=INK, lw=4, solid_capstyle="butt")
@@ -93,7 +93,7 @@ def returns(store: Store, policies: list[str]) -> Figure:
     axes = figure.subplots(1, len(policies), sharey=True, squeeze=False)[0]
     for ax, policy in zip(axes, policies, strict=True):
         runs = [(np.cumsum(cell["states"]) / 1e3, cell["return"]) for cell in cells(store, policy)]
-        at = np.linspace(max(s[0] for s, _ in runs), min(s[-1] for s, _ in runs), 120)
+        at = np.linspace(max(s[0] for s, _ in runs), min(s[-1] for s, _ in runs), 90)
         values = [np.interp(at, *run) for run in runs]
         for value in values:
             ax.plot(at, value, color=COLOR["paper"], lw=0.5, alpha=0.5)
