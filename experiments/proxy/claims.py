@@ -38,7 +38,7 @@ def of_variant(variant: str, table: dict[str, Row]) -> list[Finding]:
         meaning = f"{variant}: mean suboptimality of the chord, in units of that of near; wanted is {FAR:g} or more."
         found.append(Finding(f"chord_over_near_{variant}", None, ratio, ratio >= FAR, meaning))
     if near and pinet:
-        meaning = f"{variant}: mean suboptimality of near in percent; wanted is Pi-net's, up to its standard error over seeds."
+        meaning = f"{variant}: mean suboptimality of near in percent; wanted is Pi-net's, up to its standard error."
         found.append(Finding(f"near_{variant}", None, near.center, no_worse(near, pinet), meaning))
     if chord and pinet:
         meaning = f"{variant}: mean suboptimality of Pi-net in percent; it too is to beat the chord by far."
@@ -50,7 +50,7 @@ def of_variant(variant: str, table: dict[str, Row]) -> list[Finding]:
         found.append(Finding(f"near_tuned_over_pinet_{variant}", None, share, share <= HALF, meaning))
     if tuned and peer:
         share = tuned.center / peer.center
-        meaning = f"{variant}: the same in units of Pi-net's that was trained likewise; wanted is 1, up to that standard error."
+        meaning = f"{variant}: the same in units of Pi-net's, trained likewise; wanted is 1, up to that standard error."
         found.append(Finding(f"near_tuned_over_pinet_tuned_{variant}", None, share, no_worse(tuned, peer), meaning))
     return found
 
