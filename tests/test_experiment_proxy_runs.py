@@ -230,7 +230,7 @@ def test_claims_can_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("near", "holds"), [((0.11, 0.51), True), ((0.31, 0.31), True), ((0.51, 0.51), False)])
-def test_chance_is_what_seeds_make_of_the_peer(near: tuple[float, ...], holds: bool, tmp_path: Path) -> None:
+def test_chance_is_what_seeds_make_of_the_peer(near: tuple[float, float], holds: bool, tmp_path: Path) -> None:
     """The mean of 0.1 and 0.5 has a standard error of 0.2."""
     found = {f.claim: f for f in said.claims(fake(tmp_path, {"near": near, "pinet": (0.10, 0.50)}, {}))}
     assert found["near_convex"].holds == holds
