@@ -339,8 +339,11 @@ def test_alive_for_negative_variances(case: Case, method: Any, strict: bool) -> 
 # -- torch against JAX ---------------------------------------------------------------------------------------
 
 
-@every_case
-@every_method
+#: The paper's weight and the chord differ in which constraint of the anchor counts, if there are several.
+DERIVED = [(c, m) for c in CASES for m in METHODS if m != "paper" or c.name in ("polytope", "strings", "intersection")]
+
+
+@pytest.mark.parametrize("case, method", DERIVED, ids=repr)
 def test_torch_equals_jax(case: Case, method: Any) -> None:
     x = case.points(np.random.default_rng(3), 6)
     set, point, anchor = (convert(v, "torch") for v in (case.set, x, case.anchor))

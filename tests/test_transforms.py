@@ -22,7 +22,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=repr)
 both_methods = pytest.mark.parametrize("method", ("chord", "ray"))
 BY_NAME = {case.name: case for case in CASES}
 
-#: Compiling takes seconds. The chord of all sets but for variants of another one; the ray of each kind of search.
+#: Compiling and exporting take seconds: the chord of all sets but variants of another; the ray of each kind of search.
 VARIANTS = ("box-numbers", "paraboloid", "gaussian-entropy-cholesky", "gaussian-kl-states", "gaussian-kl-cholesky")
 RAYS = ("polytope", "ball-1", "ball-2", "quadratic", "psd", "spectral-ball", "exponential-cone", "gaussian-kl-log-std")
 RAYS = (*RAYS, "strings", "sublevel-domain", "intersection", "equality")
@@ -194,8 +194,7 @@ def elsewhere() -> Iterator[Elsewhere]:
     worker.close()
 
 
-@every_case
-@both_methods
+@pytest.mark.parametrize("case, method", COMPILED, ids=repr)
 def test_export_round_trip(case: Case, method: Any, elsewhere: Elsewhere) -> None:
     assert elsewhere.run(export_error, case.name, method) == 0.0
 
