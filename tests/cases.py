@@ -167,3 +167,13 @@ CASES = (
 
 #: Sets whose feasibility is certified in float64 as well as in the working dtype: all but user functions.
 CERTIFIED = tuple(case for case in CASES if not case.name.startswith("sublevel"))
+
+
+def repeats_the_chord(case: Case, method: str) -> bool:
+    """Whether the method runs the very code of the chord: `paper` for one constraint, `ray` where all are affine."""
+    if isinstance(case.set, inset.Product):
+        return False
+    parts = getattr(case.set, "parts", (case.set,))
+    if method == "ray":
+        return all(part.affine for part in parts)
+    return method == "paper" and case.set.constraints(case.anchor).shape[-1] == 1

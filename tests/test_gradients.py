@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import inset
-from cases import CASES, Case, convert
+from cases import CASES, Case, convert, repeats_the_chord
 from inset._fields import field_leaves, leaves, map_fields, map_point
 from inset._namespace import is_array
 from inset._project import METHODS, project_with_info
@@ -339,8 +339,7 @@ def test_alive_for_negative_variances(case: Case, method: Any, strict: bool) -> 
 # -- torch against JAX ---------------------------------------------------------------------------------------
 
 
-#: The paper's weight and the chord differ in which constraint of the anchor counts, if there are several.
-DERIVED = [(c, m) for c in CASES for m in METHODS if m != "paper" or c.name in ("polytope", "strings", "intersection")]
+DERIVED = [(case, method) for case in CASES for method in METHODS if not repeats_the_chord(case, method)]
 
 
 @pytest.mark.parametrize("case, method", DERIVED, ids=repr)
