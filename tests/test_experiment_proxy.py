@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from experiments.common import options
-from experiments.common.store import read_arrays
-from experiments.proxy import optima
+from experiments.common.store import Store, read_arrays
+from experiments.proxy import optima, summary, tables
 from experiments.proxy.config import VARIANTS, Config
 from experiments.proxy.methods import METHODS, Method, Settings
 from experiments.proxy.network import batches, first_weights, step_size
@@ -254,3 +254,20 @@ def test_the_large_problem_has_a_command() -> None:
     command = options.command("proxy", Config.large())
     assert "--variables 1000 --equalities 500 --inequalities 500" in command and "--pinet-sigma 0.161" in command
     assert options.scale(Config.large()) == "custom"
+
+
+def test_readme_has_the_large_run() -> None:
+    store = Store.read(summary.LARGE)
+    assert store.finished and store.config(Config) == Config.large()
+    table, text = tables.large(store), (summary.LARGE.parent / "README.md").read_text()
+    for line in (table.head, *table.rows):
+        assert f"| {' | '.join(line)} |" in text, line
+    assert store.manifest["command"].split("run ")[1] in text.replace(" \\\n ", "")
+    assert tables.tables(Store.read(summary.LARGE.with_name("results")))[-1] == table
+
+
+def test_good_after_so_many_seconds() -> None:
+    curve = np.array([[5, 3, 1, 2], [5, 1, 1, 1], [1, 9, 9, 9.0]])[..., None]
+    cell = {"curve": curve, "seconds": np.array([[1.0, 1, 1, 1], [2, 2, 2, 2], [9, 1, 1, 1]])}
+    assert summary.reached(cell, 2.0) == 4.0  # of 3, 4 and 9
+    assert summary.reached(cell, 1.0) is None

@@ -138,7 +138,12 @@ def svg(figure: Figure, transparent: bool = False) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=transparent)
     text = buffer.getvalue()
     text = re.sub(r"<!--.*?-->|^ +", "", text[text.index("<svg") :], flags=re.MULTILINE)
-    return re.sub(r'(?<= )(d|x|y)="[^"]+"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), text)
+    return re.sub(r'(?<= )(d|x|y)="[^"]+"', lambda path: _shorter(path[0]), text)
+
+
+def _shorter(numbers: str) -> str:
+    """Coordinates to a tenth, without what a reader of SVG does not need."""
+    return re.sub(r" ?\n(?=[A-Za-z])|(?<=L) |\.0(?!\d)", "", re.sub(r"(\.\d)\d+", r"\1", numbers))
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -97,8 +97,19 @@ class Config:
 
     @classmethod
     def large(cls) -> Config:
-        """Ten times as many variables, for a GPU; Pi-net with what it is tuned to there."""
-        return cls(variables=1000, equalities=500, inequalities=500, pinet_sigma=0.1610690263538914, layers_batch=0)
+        """Ten times as many variables, for a GPU; Pi-net with what it is tuned to there, nothing chosen anew."""
+        return cls(
+            methods=("chord", "near", "near_float32", "near_tuned", "pinet"),
+            seeds=3,
+            variables=1000,
+            equalities=500,
+            inequalities=500,
+            tuned_rates=(1e-2,),
+            tuned_pulls=(1e-3,),
+            pinet_sigma=0.1610690263538914,
+            cost_rounds=5,
+            layers_batch=0,
+        )
 
 
 def key(variant: str, method: str) -> str:

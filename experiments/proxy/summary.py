@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,10 @@ LABEL = {
     "pinet_tuned": "Pi-net, tuned",
 }
 """Names in tables and figures."""
+
+
+LARGE = Path(__file__).with_name("large")
+"""The committed run with ten times as many variables."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,17 @@ def row(cell: Arrays) -> Row:
         cell["active"],
         100 * cell["curve"][..., 0],
     )
+
+
+def reached(cell: Arrays, level: float) -> float | None:
+    """Seconds of training, median over the seeds, until the mean suboptimality on validation is below the level.
+
+    None if some seed never gets there.
+    """
+    below, clock = cell["curve"][..., 0] < level, np.cumsum(cell["seconds"], axis=-1)
+    if not below.any(axis=-1).all():
+        return None
+    return float(np.median(clock[np.arange(len(clock)), below.argmax(axis=-1)]))
 
 
 def ours(method: str) -> bool:

@@ -8,9 +8,9 @@ from ..common.claims import show
 from ..common.store import Store
 from ..common.tables import Table
 from . import choice
-from .config import Config
+from .config import Config, key
 from .methods import METHODS
-from .summary import LABEL, Row, general, rows, seconds
+from .summary import LABEL, LARGE, Row, general, reached, row, rows, seconds
 
 
 def tables(store: Store) -> list[Table]:
@@ -18,7 +18,8 @@ def tables(store: Store) -> list[Table]:
     config = store.config(Config)
     found = [quality(variant, rows(store, variant), config) for variant in config.variants]
     found.append(cost(store))
-    return [*found, *([chosen(store)] if choice.choosing(config) else [])]
+    found += [chosen(store)] if choice.choosing(config) else []
+    return [*found, large(Store.read(LARGE))] if config == Config() else found
 
 
 def quality(variant: str, table: dict[str, Row], config: Config) -> Table:
@@ -41,6 +42,33 @@ def quality(variant: str, table: dict[str, Row], config: Config) -> Table:
             )
             for method, row in table.items()
         ),
+    )
+
+
+GOOD = 8e-3
+"""The suboptimality that Pi-net's authors show to be reached after about 175 s, on 1000 variables."""
+
+
+def large(store: Store) -> Table:
+    """Ten times as many variables: quality, and how soon it is good."""
+    config, epochs = store.config(Config), seconds(store, "epoch")
+    lines = []
+    for method in config.methods:
+        cells = []
+        for variant in config.variants:
+            cell = store.load(key(variant, method))
+            found, after = row(cell), reached(cell, GOOD)
+            cells += [f"{found.center:.3g} ± {found.spread:.1g}", show_violation(float(found.inequality.max()))]
+            cells.append("never" if after is None else f"{after:.1f} s")
+        lines.append((LABEL[method], *cells, f"{1e3 * np.median(epochs[method]):.3g}"))
+    return Table(
+        f"{config.variables} variables, {config.equalities} equalities, {config.inequalities} inequalities, "
+        f"{config.seeds} seeds, {store.manifest['machine']['accelerator']}: mean suboptimality in percent on "
+        f"{config.test} test programs (± standard deviation over seeds), worst violation, and seconds of training "
+        f"until that on the validation programs is below {100 * GOOD:g} % (median over seeds); milliseconds of an "
+        "epoch.",
+        ("method", *(f"{v}{what}" for v in config.variants for what in ("", ", violation", ", good after")), "epoch"),
+        tuple(lines),
     )
 
 
