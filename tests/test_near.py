@@ -59,6 +59,7 @@ SETS: dict[str, tuple[Any, np.ndarray]] = {
     "per-sample": (Box(-ONES, ONES) & Equality(np.ones((1, 4)), PER_SAMPLE) & Ball(ZERO, 1.2), PER_SAMPLE / 4 * ONES),
     "per-sample-rows": (Polytope(RNG.normal(size=(3, 7, 4)), B) & SUM, PLANE),
     "ellipsoid": (Ellipsoid(0.1 * ONES, RNG.normal(size=(4, 4)) + np.eye(4)) & ROWS, PLANE),
+    "ellipsoid-diagonal": (Ellipsoid(0.1 * ONES, np.array([1.0, 0.7, 2.0, -0.8]), diagonal=True) & ROWS, PLANE),
     "quadratic": (Quadratic(np.diag([2.0, 2, 1, 0]), -0.3 * ONES, np.array(-0.8)) & ROWS, ZERO),
     "cone": (
         SecondOrderCone(
@@ -93,7 +94,7 @@ def written(part: Any, y: Any, k: int) -> list[Any]:
         case Ball():
             return [cp.norm(y - part.center, int(part.p)) <= part.radius]
         case Ellipsoid():
-            return [cp.norm((y - part.center) @ part.L) <= 1]
+            return [cp.norm((y - part.center) @ (np.diag(part.L) if part.diagonal else part.L)) <= 1]
         case Quadratic():
             return [cp.quad_form(y, part.P) / 2 + part.q @ y + float(part.r) <= 0]
         case SecondOrderCone():

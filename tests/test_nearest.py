@@ -109,7 +109,7 @@ PROGRAMS: dict[str, Any] = {
         else [x >= s.lower, x <= s.upper]
     ),
     "Ball": lambda s, x: [cp.norm(x - s.center, s.p if s.p != math.inf else "inf") <= s.radius],
-    "Ellipsoid": lambda s, x: [cp.norm((x - s.center) @ s.L) <= 1],
+    "Ellipsoid": lambda s, x: [cp.norm((x - s.center) @ (np.diag(s.L) if s.diagonal else s.L)) <= 1],
     "Quadratic": quadratic,
     "PSD": positive,
     "SpectralBall": lambda s, x: [cp.sigma_max(x - s.center) <= s.radius],

@@ -14,10 +14,20 @@ import torch
 from torch import Tensor
 
 from .._set import ConvexSet
+from ..sets.ball import Ball
+from ..sets.box import Box
+from ..sets.ellipsoid import Ellipsoid
+from ..sets.simplex import Simplex
 from ..sets.strings import Strings
-from . import strings
+from . import strings, vectors
 
-KERNELS: dict[type[ConvexSet], Callable[[Any, Tensor, Tensor, str, bool], Tensor | None]] = {Strings: strings.fused}
+KERNELS: dict[type[ConvexSet], Callable[[Any, Tensor, Tensor, str, bool], Tensor | None]] = {
+    Ball: vectors.ball,
+    Box: vectors.box,
+    Ellipsoid: vectors.ellipsoid,
+    Simplex: vectors.simplex,
+    Strings: strings.fused,
+}
 
 
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:

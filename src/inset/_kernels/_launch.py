@@ -7,8 +7,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from .._ray import HUGE
+
+# By which the coordinates of very long or very short vectors are scaled before they are squared.
+SHIFT = {32: 2.0**96, 64: 2.0**960}
 
 
 def working(dtype: torch.dtype) -> torch.dtype:
@@ -23,10 +27,19 @@ def precision(dtype: torch.dtype) -> dict[str, Any]:
     return {
         "F": tl.float64 if dtype == torch.float64 else tl.float32,
         "U": inner.eps / 2,
+        "EPS": outer.eps,
         "NARROW": outer.eps / 2 if narrow else 0.0,
         "SMALLEST": outer.smallest_normal if narrow else 0.0,
         "HUGE": HUGE[inner.bits],
+        "SHIFT": SHIFT[inner.bits],
     }
+
+
+def rows(v: Tensor, batch: torch.Size, event: int) -> Tensor:
+    """v with one leading dimension: of size 1 for a constant that all samples share."""
+    if v.ndim == event and not v.requires_grad:
+        return v[None].contiguous()
+    return v.expand(*batch, *v.shape[v.ndim - event :]).reshape(-1, *v.shape[v.ndim - event :]).contiguous()
 
 
 def power(n: int) -> int:
@@ -34,12 +47,25 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def launched(kernel: Any, samples: int, width: int, *arguments: Any, **constants: Any) -> None:
-    """Run the kernel on samples of this width, a power of two; where torch compiles, as a part of its graph.
+PROGRAMS = 4096
+"""That take turns in samples: about as many as a GPU runs at once."""
+WARP = 2048
+"""Bytes of points that a warp holds."""
 
-    A program holds B samples: few of a small batch, so that there are many programs.
+
+def launched(kernel: Any, turns: bool, x: Tensor, width: int, *arguments: Any, **constants: Any) -> None:
+    """Run the kernel on samples x of this width, a power of two; where torch compiles, as a part of its graph.
+
+    A program is one warp, if a sample fits in there, and takes B samples at a time: few of a small batch, so that there
+    are many programs; with `turns` it goes on to further samples. Of the numbers of precision and the constants the
+    kernel gets those that it asks for.
     """
-    rows = min(max(1, 4096 // width), 4 if samples <= 4096 else 32)
+    samples, held = x.shape[0], max(32, WARP // x.element_size())
+    block = min(max(1, held // width), power(-(-samples // PROGRAMS)))
+    numbers = {name: v for name, v in (precision(x.dtype) | constants).items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction):
         kernel = torch.library.wrap_triton(kernel)
-    kernel[(-(-samples // rows),)](*arguments, B=rows, num_warps=1 if rows * width <= 256 else 4, **constants)
+    programs = -(-samples // block)
+    kernel[(min(programs, PROGRAMS) if turns else programs,)](
+        *arguments, samples, B=block, num_warps=max(1, width // held), **numbers
+    )

@@ -21,7 +21,7 @@ from torch import Tensor
 from .._project import interpolated
 from ..sets.strings import Strings
 from ._arithmetic import between, divided, root
-from ._launch import launched, power, precision, working
+from ._launch import launched, power, rows, working
 
 
 @triton.jit
@@ -205,19 +205,12 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     batch = torch.broadcast_shapes(x.shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
     y, _, _ = strings(
         x.expand(*batch, bodies, d).reshape(-1, bodies, d).contiguous(),
-        _rows(anchor, batch, 2),
+        rows(anchor, batch, 2),
         links.contiguous(),
-        _rows(lengths, batch, 1),
+        rows(lengths, batch, 1),
         strict,
     )
     return y.reshape(*batch, bodies, d)
-
-
-def _rows(v: Tensor, batch: torch.Size, event: int) -> Tensor:
-    """v with one leading dimension: of size 1 for a constant that all samples share."""
-    if v.ndim == event and not v.requires_grad:
-        return v[None].contiguous()
-    return v.expand(*batch, *v.shape[v.ndim - event :]).reshape(-1, *v.shape[v.ndim - event :]).contiguous()
 
 
 @torch.library.triton_op("inset::strings", mutates_args={})
@@ -232,9 +225,9 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
     eta = x.new_empty(samples, dtype=working(x.dtype))
     active = x.new_empty(samples, dtype=torch.int32)
     launched(
-        _forward, samples, max(width, many), x, anchor, links, lengths, y, eta, active, samples,
+        _forward, False, x, max(width, many), x, anchor, links, lengths, y, eta, active,
         BODIES=bodies, D=d, M=links.shape[0], STRICT=strict, ENDS=2.001 * math.sqrt(d), WIDTH=width, LINKS=many,
-        **_layout(anchor, lengths), **precision(x.dtype),
+        **_layout(anchor, lengths),
     )  # fmt: skip
     return y, eta, active
 
@@ -248,13 +241,10 @@ def strings_backward(
     samples, bodies, d = x.shape
     if anchored and anchor.shape[0] != samples:
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
-    width = power(bodies * d)
-    dx, dx0 = torch.empty_like(x), torch.empty_like(anchor)
-    numbers = precision(x.dtype)
+    width, dx, dx0 = power(bodies * d), torch.empty_like(x), torch.empty_like(anchor)
     launched(
-        _backward, samples, width, g, x, anchor, links, lengths, eta, active, dx, dx0, samples,
-        BODIES=bodies, D=d, STRICT=strict, ANCHORED=anchored, WIDTH=width,
-        F=numbers["F"], U=numbers["U"], HUGE=numbers["HUGE"], **_layout(anchor, lengths),
+        _backward, False, x, width, g, x, anchor, links, lengths, eta, active, dx, dx0,
+        BODIES=bodies, D=d, STRICT=strict, ANCHORED=anchored, WIDTH=width, **_layout(anchor, lengths),
     )  # fmt: skip
     return dx, dx0
 

@@ -1,0 +1,65 @@
+"""What kernels for sets of vectors share: reading rows, huge points, and lengths.
+
+A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. These kernels can
+afford some twenty instructions for each number they move: what is the same for all samples is `(1, WIDTH)` and found
+once, before the first tile, and what only extreme numbers need is behind an `if` on a whole tile.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._arithmetic import root
+
+
+@triton.jit
+def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr):
+    """The samples of a tile, which of them there are, where their numbers are, and which of those there are."""
+    n = (k * B + tl.arange(0, B)).to(tl.int64)
+    e, alive = tl.arange(0, WIDTH), n < N
+    return n, alive, n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
+
+
+@triton.jit
+def row(v, n, N, WIDTH: tl.constexpr, D: tl.constexpr, ROW: tl.constexpr, F: tl.constexpr, other=0.0):
+    """Vectors of the samples n, `(B, WIDTH)`, or of all of them, `(1, WIDTH)`: then ROW, from one to the next, is 0."""
+    e = tl.arange(0, WIDTH)
+    if ROW == 0:
+        return tl.load(v + e, e < D, other=other).to(F)[None, :]
+    else:
+        return tl.load(v + n[:, None] * ROW + e[None, :], (n < N)[:, None] & (e < D)[None, :], other=other).to(F)
+
+
+@triton.jit
+def number(v, n, N, ROW: tl.constexpr, F: tl.constexpr):
+    """A number for each sample, `(B,)`, or one for all, `(1,)`."""
+    if ROW == 0:
+        return tl.load(v + tl.arange(0, 1)).to(F)
+    else:
+        return tl.load(v + n * ROW, n < N, other=1.0).to(F)
+
+
+@triton.jit
+def near(point, anchor, HUGE: tl.constexpr):
+    """The point pulled back to coordinates below HUGE, and by what factor: 1, but for huge points."""
+    far = tl.max(tl.abs(point), axis=1)
+    t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+    return moved(anchor, point, t), t
+
+
+@triton.jit
+def moved(anchor, point, eta):
+    """anchor + eta (point - anchor), the point itself where eta is 1."""
+    return tl.where(eta[:, None] == 1, point, anchor + eta[:, None] * (point - anchor))
+
+
+@triton.jit
+def norm(v, SHIFT: tl.constexpr):
+    """|v| of each row, scaled before by a power of two, which is exact, so that no square overflows or vanishes."""
+    far = tl.max(tl.abs(v), axis=1)
+    LONG: tl.constexpr = SHIFT**0.5
+    up = tl.where(far < 1 / LONG, SHIFT, tl.where(far > LONG, 1 / SHIFT, 1.0)).to(v.dtype)
+    down = tl.where(far < 1 / LONG, 1 / SHIFT, tl.where(far > LONG, SHIFT, 1.0)).to(v.dtype)
+    scaled = v * up[:, None]
+    return root(tl.sum(scaled * scaled, axis=1)) * down

@@ -1,0 +1,136 @@
+"""|(x - c) s| <= r: `Ball` with p = 2, and the diagonal `Ellipsoid`; y = x0 + eta (x - x0) and its derivative.
+
+With a = h(x0) and b = h(x), eta = a / (a - b); <g, x - x0> = s for an incoming g:
+
+    dx = eta g + s a / (a - b)^2 dh(x),    dx0 = (1 - eta) g - s b / (a - b)^2 dh(x0).
+
+The margin of `strict` is that of `_strict.py`, with |y| <= |c| + |y - c|, so that it is the same for all samples.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._arithmetic import divided, root
+from ._rows import moved, near, norm, number, row, tile
+
+
+@triton.jit
+def _fields(
+    x0, p, q, r, n, N,
+    D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
+    SCALED: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, SHIFT: tl.constexpr,
+):  # fmt: skip
+    """The anchor, c, s, r and |(x0 - c) s|."""
+    anchor, center = row(x0, n, N, WIDTH, D, ROW0, F), row(p, n, N, WIDTH, D, ROWP, F)
+    scale = row(q, n, N, WIDTH, D, ROWQ, F) if SCALED else 1.0
+    return anchor, center, scale, number(r, n, N, ROWR, F), norm((anchor - center) * scale, SHIFT)
+
+
+@triton.jit
+def _margin(
+    anchor, center, scale, radius, long0,
+    K: tl.constexpr, SCALED: tl.constexpr, ROOT: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr, SHIFT: tl.constexpr,
+):  # fmt: skip
+    """The factor by which eta shrinks, and whether the anchor is certainly inside."""
+    middle, size = norm(center * scale, SHIFT), norm(anchor * scale, SHIFT)
+    tiny = SMALLEST * (norm(scale, SHIFT) if SCALED else ROOT)
+    fixed = 4 * K * (long0 + radius) + 8 * U * size + 1.01 * NARROW * (size + tiny)
+    most = middle + 1.01 * radius  # |y s|
+    error = fixed + 2 * K * 2.02 * radius + 4 * U * (most + size) + 1.01 * NARROW * (most + tiny)
+    depth = radius - long0
+    return 1 - 1 / (1 + (depth - 2 * fixed) / error), depth > 2 * fixed
+
+
+@triton.jit
+def _length(point, anchor, center, scale, radius, HUGE: tl.constexpr, SHIFT: tl.constexpr):
+    """(x - c) s, its length, the point and by what factor it was pulled back; the extremes are looked at again."""
+    v, t = (point - center) * scale, tl.full((point.shape[0],), 1.0, point.dtype)
+    square = tl.sum(v * v, axis=1)
+    long = root(square)
+    SHORT: tl.constexpr = 1024 / SHIFT**0.5
+    plain = (square < SHIFT) & ((square > 1 / SHIFT) | (radius > SHORT))  # what is that short is inside
+    if tl.min(tl.where(plain, 1, 0), axis=0) == 0:
+        point, t = near(point, anchor, HUGE)
+        v = (point - center) * scale
+        long = norm(v, SHIFT)
+    return v, long, point, t
+
+
+@triton.jit
+def forward(
+    x, x0, p, q, r, y, weight, N,
+    D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
+    SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, B: tl.constexpr,
+    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+):  # fmt: skip
+    """y and eta; p is c, q is s, and ROOT is sqrt(D)."""
+    K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
+    if SHARED:
+        anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
+            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+        )
+        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        if not SHARED:
+            anchor, center, scale, radius, long0 = _fields(
+                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+            )
+            kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+        point = tl.load(x + at, mask, other=0.0).to(F)
+        _, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)
+        a, b = long0 - radius, long - radius
+        if STRICT:
+            b += K * (long + radius)
+        outside = b > 0
+        b = tl.where(outside, b, 0.0)
+        eta = divided(a + 0 * b, a - b)
+        if STRICT:
+            eta = tl.where(outside | (t < 1), eta * kept, 1.0)
+            eta = tl.where(sound & (long == long), eta, float("nan"))
+        else:
+            eta = tl.where((a < 0) & (long == long), tl.where(outside, eta, 1.0), float("nan"))
+        tl.store(y + at, moved(anchor, point, eta), mask)
+        tl.store(weight + n, eta, alive)
+
+
+@triton.jit
+def backward(
+    g, x, x0, p, q, r, weight, dx, dx0, N,
+    D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
+    SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr,
+    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+):  # fmt: skip
+    """The derivatives by x and, if ANCHORED, by the anchor."""
+    if SHARED:
+        anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
+            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+        )
+    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        if not SHARED:
+            anchor, center, scale, radius, long0 = _fields(
+                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+            )
+        point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
+        eta = tl.load(weight + n, alive, other=1.0)
+        v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)
+        a, b = long0 - radius, long - radius
+        if STRICT:
+            b += U * (D / 2 + (6 if SCALED else 4)) * (long + radius)
+        outside = b > 0
+        b = tl.where(outside, b, 0.0)
+        along = tl.sum(incoming * (point - anchor), axis=1)
+        # small times large, one after another: (a - b)^2 may overflow, its inverse vanish
+        over = tl.where(outside, along / (a - b), 0.0)
+        unit = v * (1 / tl.where(long > 0, long, 1.0))[:, None]
+        inner = eta[:, None] * incoming + (over * (a / (a - b)))[:, None] * (unit * scale)
+        tl.store(dx + at, t[:, None] * inner, mask)
+        if ANCHORED:
+            push = -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0)
+            outer = (1 - eta[:, None]) * incoming + push[:, None] * ((anchor - center) * scale * scale)
+            tl.store(dx0 + at, outer + (1 - t[:, None]) * inner, mask)

@@ -1,0 +1,157 @@
+"""Sets of vectors on a GPU, a row of x each: y = x0 + eta (x - x0) with the weight of `chord`, and its derivative.
+
+`Ball` with p = 2 and the diagonal `Ellipsoid` are |(x - c) s| <= r (`norms.py`); `Box` is lower <= x <= upper, and
+`Simplex` is x >= 0 on the plane sum x = total (`bounds.py`). x is read once and y written once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._project import interpolated
+from .._set import ConvexSet
+from ..sets.ball import Ball
+from ..sets.box import Box
+from ..sets.ellipsoid import Ellipsoid
+from ..sets.simplex import Simplex
+from . import bounds, norms
+from ._launch import launched, power, rows, working
+
+NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
+"""Kinds of sets: |x - p| <= r; |(x - p) q| <= r; p <= x <= q; the same with Python numbers, which have been rounded;
+x >= 0 with sum x = r."""
+WIDEST = 4096
+"""Coordinates of a point up to which one program holds them all."""
+
+
+def ball(set: Ball, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
+    """g(x) by the kernels, or None where they do not apply."""
+    if set.p != 2 or method not in ("paper", "chord"):  # the same for one constraint
+        return None
+    return _fused(NORM, (set.center, None, set.radius), x, anchor, strict)
+
+
+def ellipsoid(set: Ellipsoid, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
+    """g(x) by the kernels, or None where they do not apply."""
+    if not set.diagonal or method not in ("paper", "chord"):
+        return None
+    return _fused(SCALED, (set.center, set.L, 1.0), x, anchor, strict)
+
+
+def box(set: Box, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
+    """g(x) by the kernels, or None where they do not apply."""
+    if method not in ("chord", "ray"):  # the same for affine constraints
+        return None
+    exact = isinstance(set.lower, Tensor) and isinstance(set.upper, Tensor)
+    return _fused(BOUNDS if exact else LOOSE, (set.lower, set.upper, None), x, anchor, strict)
+
+
+def simplex(set: Simplex, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
+    """g(x) by the kernels, or None where they do not apply."""
+    if method not in ("chord", "ray"):
+        return None
+    return _fused(PLANE, (None, None, set.total), x, anchor, strict)
+
+
+def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, strict: bool) -> Tensor | None:
+    """g(x) for a set with these p, q and r: tensors, numbers, or None for what it has not."""
+    inner, d = working(x.dtype), x.shape[-1]
+    held = [v for v in fields if isinstance(v, Tensor)]
+    if any([v.requires_grad or v.dtype != inner for v in held]) or anchor.dtype not in (x.dtype, inner):
+        return None
+    if d > WIDEST or 0 in x.shape or 0 in anchor.shape:
+        return None
+    shapes = [v.shape[: v.ndim - (k < 2)] for k, v in enumerate(fields) if isinstance(v, Tensor)]
+    batch = torch.broadcast_shapes(x.shape[:-1], anchor.shape[:-1], *shapes)
+    p, q, r = (_filled(v, x, (d,) if k < 2 else (), batch) for k, v in enumerate(fields))
+    points = x.expand(*batch, d).reshape(-1, d).contiguous()
+    y, _ = vectors(points, rows(anchor, batch, 1), p, q, r, kind, strict)
+    return y.reshape(*batch, d)
+
+
+def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: torch.Size) -> Tensor:
+    """A field as `(N or 1, *event)`; of no use where there is none."""
+    if v is None:
+        return x.new_empty((1, *event), dtype=working(x.dtype))
+    if not isinstance(v, Tensor):
+        return torch.full((1, *event), v, dtype=working(x.dtype), device=x.device)
+    return rows(v.broadcast_to((*v.shape[: v.ndim - len(event)], *event)), batch, len(event))
+
+
+@torch.library.triton_op("inset::vectors", mutates_args={})
+def vectors(
+    x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool
+) -> tuple[Tensor, Tensor]:
+    """y and eta for x `(N, d)`; `anchor`, p and q are `(N or 1, d)`, r is `(N or 1,)`, and everything is contiguous."""
+    d = x.shape[1]
+    y, eta = torch.empty_like(x), x.new_empty(x.shape[0], dtype=working(x.dtype))
+    module, options = _kernel(kind)
+    launched(
+        module.forward, True, x, power(d), x, anchor, p, q, r, y, eta,
+        D=d, WIDTH=power(d), ROOT=math.sqrt(d), STRICT=strict, **options, **_strides(anchor, p, q, r),
+    )  # fmt: skip
+    return y, eta
+
+
+@torch.library.triton_op("inset::vectors_backward", mutates_args={})
+def vectors_backward(
+    g: Tensor, x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, eta: Tensor, kind: int, strict: bool,
+    anchored: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
+    samples, d = x.shape
+    if anchored and anchor.shape[0] != samples:
+        raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
+    dx, dx0 = torch.empty_like(x), torch.empty_like(anchor)
+    module, options = _kernel(kind)
+    launched(
+        module.backward, True, x, power(d), g, x, anchor, p, q, r, eta, dx, dx0,
+        D=d, WIDTH=power(d), STRICT=strict, ANCHORED=anchored, **options, **_strides(anchor, p, q, r),
+    )  # fmt: skip
+    return dx, dx0
+
+
+def _kernel(kind: int) -> tuple[Any, dict[str, Any]]:
+    """The module with the kernels for a kind of set, and their options."""
+    if kind in (NORM, SCALED):
+        return norms, {"SCALED": kind == SCALED}
+    return bounds, {"PLANE": kind == PLANE, "LOOSE": kind == LOOSE}
+
+
+def _strides(anchor: Tensor, p: Tensor, q: Tensor, r: Tensor) -> dict[str, Any]:
+    """How far it is from one sample to the next in each of them: 0 if they share it; and whether they share all."""
+    names = {"ROW0": anchor, "ROWP": p, "ROWQ": q, "ROWR": r}
+    strides = {name: v[0].numel() if v.shape[0] > 1 else 0 for name, v in names.items()}
+    return strides | {"SHARED": not any(strides.values())}
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.kind, ctx.strict = inputs
+    ctx.save_for_backward(*tensors, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    x, anchor, p, q, r, eta = ctx.saved_tensors
+    nothing, anchored = (None,) * 5, ctx.needs_input_grad[1]
+    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
+        y, _ = interpolated(_set(ctx.kind, x, p, q, r), x, anchor, "chord", ctx.strict)
+        return *torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True), *nothing
+    dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, eta, ctx.kind, ctx.strict, anchored)
+    return dx, dx0 if anchored else None, *nothing
+
+
+def _set(kind: int, x: Tensor, p: Tensor, q: Tensor, r: Tensor) -> ConvexSet:
+    """The set with these fields."""
+    if kind == NORM:
+        return Ball(p, r)
+    if kind == SCALED:
+        return Ellipsoid(p, q, diagonal=True)
+    return Simplex(x.shape[-1], r) if kind == PLANE else Box(p, q)
+
+
+torch.library.register_autograd("inset::vectors", _derivatives, setup_context=_keep)

@@ -1,0 +1,220 @@
+"""The kernels for sets of vectors, in Triton's interpreter on the CPU: the formulas of the sets are the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import inset.torch  # noqa: F401  the kernels are part of this front-end
+from inset import Ball, Box, ConvexSet, Ellipsoid, Simplex
+from inset._kernels import KERNELS, _launch
+from inset._project import interpolated
+
+N, D = 12, 5
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes its time for each."""
+    monkeypatch.setattr(_launch, "PROGRAMS", 3)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def sets(dtype: torch.dtype) -> dict[str, tuple[ConvexSet, Tensor]]:
+    """Sets with an anchor: fields and anchors for all samples, and for each."""
+    random = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=wide(dtype))
+
+    def uniform(*shape: int) -> Tensor:
+        return 0.5 + torch.rand(*shape, generator=random, dtype=wide(dtype))
+
+    center, each = 0.3 * normal(D), 0.3 * normal(N, D)
+    upper = uniform(D)
+    upper[2] = math.inf
+    return {
+        "ball": (Ball(center, 1.3), center + 0.1 * normal(D)),
+        "balls": (Ball(each, uniform(N)), each + 0.05 * normal(N, D)),
+        "ball of all, an anchor each": (Ball(center, 1.5), center + 0.1 * normal(N, D)),
+        "ellipsoid": (Ellipsoid(center, uniform(D) * torch.tensor([1, -1, 1, 1, -1]), diagonal=True), center + 0.02),
+        "box": (Box(-upper.roll(1), upper), 0.1 * normal(D)),
+        "boxes": (Box(-uniform(N, D), uniform(N, D)), 0.1 * normal(N, D)),
+        "box of numbers": (Box(-0.7, 0.9), 0.1 * normal(D)),
+        "simplex": (Simplex(D, 2.0), torch.tensor([0.4, 0.3, 0.5, 0.45, 0.35], dtype=wide(dtype))),
+        "simplices": (Simplex(D, uniform(N)), 0.05 + 0.05 * uniform(N, D)),
+    }
+
+
+def points(dtype: torch.dtype, anchor: Tensor) -> Tensor:
+    """Around the anchor: deep inside, about the boundary, far outside."""
+    random = torch.Generator().manual_seed(1)
+    sizes = torch.tensor([0.02, 1.0, 100.0]).repeat(N // 3)[:, None]
+    return (anchor + sizes * torch.randn(N, D, generator=random, dtype=torch.float64)).to(dtype)
+
+
+def fused(set: ConvexSet, x: Tensor, anchor: Tensor, strict: bool, method: str = "chord") -> Tensor:
+    y = KERNELS[type(set)](set, x, anchor, method, strict)
+    assert y is not None
+    return y
+
+
+def both(set: ConvexSet, x: Tensor, anchor: Tensor, strict: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """y and its derivatives by x and by the anchor: of the kernels, and of the formulas."""
+    found = []
+    for apply in (fused, lambda s, x, a, strict: interpolated(s, x, a, "chord", strict)[0]):
+        leaves = x.clone().requires_grad_(), anchor.clone().requires_grad_()
+        y = apply(set, *leaves, strict)
+        g = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape).to(y.dtype)
+        found.append([y.detach(), *torch.autograd.grad(y, leaves, g)])
+    return found[0], found[1]
+
+
+def doubled(set: ConvexSet) -> ConvexSet:
+    """The set in float64."""
+    fields = {f.name: getattr(set, f.name) for f in dataclasses.fields(cast(Any, set))}
+    return type(set)(**{k: v.double() if isinstance(v, Tensor) else v for k, v in fields.items()})
+
+
+@pytest.mark.parametrize("name", sets(torch.float64))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_kernel_is_the_formula(dtype: torch.dtype, name: str) -> None:
+    """Values and derivatives to rounding, without the margin."""
+    set, anchor = sets(dtype)[name]
+    ours, reference = both(set, points(dtype, anchor), anchor, strict=False)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=60 * torch.finfo(dtype).eps, atol=60 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", sets(torch.float64))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_strict_holds_and_costs_little(dtype: torch.dtype, name: str) -> None:
+    """The numbers are in the set in their own dtype and in float64, and as near to its boundary as the formula's."""
+    set, anchor = sets(dtype)[name]
+    x = points(dtype, anchor)
+    (y, *ours), (other, *reference) = both(set, x, anchor, strict=True)
+    assert set.contains(y).all()
+    assert (doubled(set).h(y.double()) <= 0).all()
+    outside = ~(set.h(x) <= 0)
+    assert 0 < outside.sum() < N
+    if not isinstance(set, Simplex):  # whose points are moved onto a plane first
+        assert torch.equal(y[~outside], x[~outside])
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(y, other, rtol=30 * eps, atol=30 * eps)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=200 * eps, atol=200 * eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("kind", ["ball", "ellipsoid", "box"])
+def test_strict_holds_far_from_the_origin(kind: str, dtype: torch.dtype) -> None:
+    """Rounding grows with the position, and so does the margin; without it points are outside."""
+    random, size = torch.Generator().manual_seed(2), 1.0 if dtype == torch.float32 else 100.0
+    c = 400 * torch.randn(D, generator=random)
+    made: dict[str, ConvexSet] = {
+        "ball": Ball(c, size),
+        "ellipsoid": Ellipsoid(c, (0.5 + torch.rand(D, generator=random)) / size, diagonal=True),
+        "box": Box(
+            c - size * (0.5 + torch.rand(D, generator=random)), c + size * (0.5 + torch.rand(D, generator=random))
+        ),
+    }
+    x = (c + 5 * size * torch.randn(200, D, generator=random)).to(dtype)
+    anchor = c + 0.1 * size * torch.randn(D, generator=random) if kind == "box" else c
+    y, loose = (fused(made[kind], x, anchor, strict) for strict in (True, False))
+    assert made[kind].contains(y).all() and (doubled(made[kind]).h(y.double()) <= 0).all()
+    if kind != "box" or dtype == torch.float16:  # in float32 a coordinate is rounded to its bound itself
+        assert not (doubled(made[kind]).h(loose.double()) <= 0).all()
+
+
+@pytest.mark.parametrize("name", ["ball", "box", "simplex", "ellipsoid"])
+def test_what_is_extreme(name: str) -> None:
+    """NaN and infinity stay with their sample, huge points come back finite, a bad anchor is loud."""
+    set, anchor = sets(torch.float32)[name]
+    x = points(torch.float32, anchor)
+    x[0, 1], x[1, 2], x[2], x[3], x[4] = math.nan, math.inf, 2.0e38 * x[2].sign(), 1e-30, 3e30 * x[4]
+    with np.errstate(all="ignore"):  # a GPU does not warn
+        y, reference = fused(set, x, anchor, True), interpolated(set, x, anchor, "chord", True)[0]
+    assert y[:2].isnan().all() and y[2:].isfinite().all() and set.contains(y[2:]).all()
+    torch.testing.assert_close(y[2:], reference[2:], rtol=1e-5, atol=1e-5)
+    leaf = x[2:].clone().requires_grad_()
+    with np.errstate(all="ignore"):
+        (ours,) = torch.autograd.grad(fused(set, leaf, anchor, True).sin().sum(), leaf)
+    leaf = leaf.detach().double().requires_grad_()  # in float32 the formulas lose a part of theirs
+    y = interpolated(doubled(set), leaf, anchor.double(), "chord", True)[0]
+    (theirs,) = torch.autograd.grad(y.sin().sum(), leaf)
+    assert ours[0].abs().max() > 0
+    apart = (ours - theirs).abs().amax(-1)
+    assert (apart <= 1e-4 * theirs.norm(dim=-1) + 1e-6 * (theirs.norm(dim=-1) == 0)).all()
+    outside = anchor.clone()
+    outside[0] -= 50
+    for strict in (True, False):
+        assert fused(set, x[5:], outside, strict).isnan().all()
+
+
+@pytest.mark.parametrize("name", ["balls", "ellipsoid", "boxes", "simplices"])
+def test_second_derivatives_are_the_formulas(name: str) -> None:
+    set, anchor = sets(torch.float64)[name]
+    x = points(torch.float64, anchor)
+    found = []
+    for apply in (fused, lambda s, x, a, strict: interpolated(s, x, a, "chord", strict)[0]):
+        leaves = x.clone().requires_grad_(), anchor.clone().requires_grad_()
+        first = torch.autograd.grad(apply(set, *leaves, False).sin().sum(), leaves, create_graph=True)
+        found.append((*first, *torch.autograd.grad(sum(g.cos().sum() for g in first), leaves)))  # type: ignore[arg-type]
+    assert all(v.abs().max() > 1e-3 for v in found[0])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["ball", "box", "simplex"])
+def test_programs_take_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few programs do what many do, with several samples at a time and a last tile that is not full."""
+    set, anchor = sets(torch.float32)[name]
+    x = points(torch.float32, anchor)[:11]
+    many, _ = both(set, x, anchor, True)
+    monkeypatch.setattr(_launch, "PROGRAMS", 2)
+    monkeypatch.setattr(_launch, "WARP", 64)
+    few, _ = both(set, x, anchor, True)
+    for a, b in zip(many, few, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_batches_broadcast() -> None:
+    """Points, anchors and fields may have different batches."""
+    set, anchor = sets(torch.float64)["balls"]
+    x = points(torch.float64, anchor)
+    few = Ball(set.center[:3], set.radius[:3])  # type: ignore[attr-defined]
+    y = fused(few, x[:4, None], anchor[:3], True)
+    each = [[fused(Ball(few.center[k], few.radius[k]), p, anchor[k], True) for k in range(3)] for p in x[:4]]  # type: ignore[index]
+    assert y.shape == (4, 3, D)
+    torch.testing.assert_close(y, torch.stack([torch.stack(row) for row in each]), rtol=0, atol=0)
+
+
+def test_where_kernels_do_not_apply() -> None:
+    """Learned fields, other norms, matrices, other methods and other dtypes are for the formulas."""
+    x, c = torch.randn(3, D), torch.zeros(D)
+    learned = c.clone().requires_grad_()
+    refused: list[tuple[Any, ...]] = [
+        (Ball(learned, 1.0), "chord"),
+        (Ball(c, 1.0, 1), "chord"),
+        (Ball(c, 1.0), "ray"),
+        (Ball(c.double(), 1.0), "chord"),
+        (Ellipsoid(c, torch.eye(D)), "chord"),
+        (Ellipsoid(c, torch.ones(D), diagonal=True), "ray"),
+        (Box(learned - 1, 1.0), "chord"),
+        (Box(-1.0, 1.0), "paper"),
+        (Simplex(D), "paper"),
+    ]
+    for set, method in refused:
+        assert KERNELS[type(set)](set, x, c, method, True) is None, (set, method)
+    assert KERNELS[Box](Box(-1.0, 1.0), x, c, "ray", True) is not None
+    assert KERNELS[Ball](Ball(c, 1.0), x, c, "paper", True) is not None
