@@ -94,6 +94,12 @@ def is_traced(x: Array) -> bool:
     return False
 
 
+def is_exporting() -> bool:
+    """Whether torch exports a program, whose batch may be of any size: no choice may depend on it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_exporting()
+
+
 def exact_arithmetic(x: Array) -> AbstractContextManager[object]:
     """A context for evaluating sets: no autocast in torch, no warnings of guarded branches in NumPy.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from . import _ray, _strict
+from ._chunks import chunk_by_chunk
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
 from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient, take
@@ -110,7 +111,7 @@ def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool
 def interpolated(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool = False) -> Any:
     """`project` by the formulas of the set, for one set, with the `Info` if it is asked for."""
     with exact_arithmetic(leaves(x)[0]):
-        return _interpolate(set, x, anchor, method, strict, informed)
+        return chunk_by_chunk(lambda x, x0: _interpolate(set, x, x0, method, strict, informed), set, x, anchor)
 
 
 def _interpolate(
