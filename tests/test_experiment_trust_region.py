@@ -118,6 +118,18 @@ def test_natural_gradient_solves_the_fisher_system(problems: Problems) -> None:
         torch.testing.assert_close(step, expected, rtol=1e-2, atol=1e-4)
 
 
+def test_fisher_matrix_of_some_states_is_that_of_a_problem_with_those_states() -> None:
+    whole, some = problem("network", 120), problem("network", 120)
+    some |= {name: some[name][::5] for name in ("states", "actions", "advantages")}
+    problems, fewer = stack([whole], CPU), stack([some], CPU)
+    v = {name: torch.randn_like(p) for name, p in problems.old.items()}
+    expected, found = fisher_product(fewer)(v), fisher_product(problems, every=5)(v)
+    for name in v:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
+    moved = (natural_gradient(problems, EPSILON, 10, 0.1, every) for every in (1, 5))
+    assert not torch.equal(*(flattened(p, 0) for p in moved))
+
+
 def test_conjugate_gradient_needs_as_many_steps_as_there_are_unknowns() -> None:
     random = torch.Generator().manual_seed(2)
     A = torch.randn(2, 4, 4, generator=random, dtype=torch.float64)
@@ -163,6 +175,18 @@ def test_steps_are_those_of_adam() -> None:
         adam.step()
     for name, p in leaves.items():
         torch.testing.assert_close(solver.parameters[name], p.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_step_size_falls_to_zero() -> None:
+    problems = stack([problem("network")], CPU)
+    solver = Solver(problems, problems.old, METHODS["naive"], Setting(50, 1e-2, 3, decay=True), EPSILON)
+    rates, step = [], solver.step
+    solver.step = lambda: (rates.append(float(solver.rate)), step())[0]
+    solver.solve(0)
+    np.testing.assert_allclose(rates, 1e-2 * np.array([6, 5, 4, 3, 2, 1]) / 6, rtol=1e-6)
+    still = Solver(problems, problems.old, METHODS["naive"], Setting(50, 1e-2, 3), EPSILON)
+    moved = {name: p - problems.old[name] for name, p in still.solve(0).items()}
+    assert all((p - problems.old[n]).norm() < 0.8 * moved[n].norm() for n, p in solver.parameters.items())
 
 
 def test_a_problem_without_a_minibatch_waits() -> None:

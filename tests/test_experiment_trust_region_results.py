@@ -34,7 +34,8 @@ def store(tmp_path: Path) -> Store:
         some = {"run": np.repeat([0, 1], 3), "update": np.tile([0, 2, 4], 2)}
         tried = {m: np.ones((2, 2, 2, 6)) * RATIO[m] * np.tile([1.0, 2.0, 3.0], 2) for m in METHODS}
         tried["paper"][1, 0, 1] *= 10
-        store.save(f"{policy}-grid", some | tried | {"natural": np.ones((2, 6))})
+        others = np.linspace(0.5, 2.0, len(CONFIG.others))[:, None, None] * np.ones((2, 6))
+        store.save(f"{policy}-grid", some | tried | {"natural": np.ones((2, 6)), "others": others})
         times = {"naive": 1.0, "paper": 1.4, "ray": 3.0, "nearest": 2.0, "cone": 400.0}
         spent = {name: np.full(7, t) * np.linspace(1, 2, 7) for name, t in times.items()}
         store.save(f"{policy}-cost", spent | {"machine": np.asarray("a computer"), "minibatch": np.asarray(50)})
@@ -78,7 +79,7 @@ def test_stages_are_thirds_of_each_run() -> None:
 
 
 def test_sensitivity_has_a_row_for_each_setting(store: Store) -> None:
-    medians, other, sensitivity, _, spent = tables.tables(store)
+    medians, other, sensitivity, _, naturals, _, spent = tables.tables(store)
     assert [row[0].split(":")[0] for row in medians.rows] == list(METHODS)
     assert medians.rows[1][1:] == ("0.80 (0.76 to 0.84)", "0.40 (0.38 to 0.42)", "0 %", "50 %")
     assert other.rows == medians.rows
@@ -86,6 +87,10 @@ def test_sensitivity_has_a_row_for_each_setting(store: Store) -> None:
     by = {row[:3]: row[3:] for row in sensitivity.rows}
     assert by["0.9", "50", "0.001"][:6] == ("0.80", "1.60", "2.40", "1.40", "2.80", "4.20")
     assert by["0.5", "100", "0.001"][0] == "8.00" and by["0.5", "100", "0.002"][0] == "0.80"
+    assert len(naturals.rows) == len(CONFIG.others) * 2
+    assert naturals.rows[0] == ("100", "1e-06", "all", "0.9", "0.50", "3.20", "3.20", "4.80")
+    assert naturals.rows[-1] == ("1", "0.1", "all", "0.5", "2.00", "0.80", "8.00", "1.20")
+    assert naturals.rows[9][:3] == ("10", "0.1", "1 of 10")
     assert spent.rows[0] == ("linear", "1500.00 ms", "1.4", "3", "2", "400")
 
 

@@ -32,10 +32,12 @@ class Config:
     """States per step of Adam; tables are about the first. Our choice."""
     factors: tuple[float, ...] = (0.9, 0.5)
     """By which the line search shortens the way back to the old policy; runs use the first. Our choice."""
-    started_minibatch: int = 256
+    started_minibatch: int = 1024
     """States per step of Adam for our method, which starts from the solution of natural gradient. Our choice."""
     started_rate: float = 2e-4
-    """Its step size. Our choice."""
+    """Its first step size, which falls to zero. Our choice."""
+    started_epochs: int = 100
+    """Its passes through the states; with `epochs` it is tried on every so many problems. Our choice."""
     every: int = 10
     """Step sizes and mini-batches other than the first are tried on every so many problems. Our choice."""
     discount: float = 0.99
@@ -46,6 +48,12 @@ class Config:
     """Added to the Fisher matrix of natural gradient. Our choice."""
     conjugate: int = 15
     """Conjugate-gradient steps of natural gradient. Our choice."""
+    other_conjugate: tuple[int, ...] = (100, 10, 10, 10, 10, 5, 1)
+    """Of other natural gradients to compare with: conjugate-gradient steps. Codes for TRPO take 10. Our choice."""
+    other_damping: tuple[float, ...] = (1e-6, 1e-3, 1e-1, 1e-1, 1e-1, 1e-1, 1e-1)
+    """Of each of them: the damping. Our choice."""
+    other_every: tuple[int, ...] = (1, 1, 1, 5, 10, 1, 1)
+    """Of each of them: the Fisher matrix is estimated from every so many states. Our choice."""
     seed: int = 0
     """The first of the seeds of the runs."""
     workers: int = field(default=len(os.sched_getaffinity(0)), compare=False)
@@ -53,10 +61,15 @@ class Config:
     device: str = field(default="auto", compare=False)
     """Where problems are solved: cpu, cuda, or auto: cuda where there is one."""
 
+    @property
+    def others(self) -> list[tuple[int, float, int]]:
+        """The other natural gradients: conjugate-gradient steps, damping, every so many states."""
+        return list(zip(self.other_conjugate, self.other_damping, self.other_every, strict=True))
+
     @classmethod
     def quick(cls) -> Config:
         """The first updates of one run of each policy, one setting of Adam."""
-        return cls(runs=1, steps=6000, rates=(2e-4,), minibatches=(512,), started_minibatch=512)
+        return cls(runs=1, steps=6000, rates=(2e-4,), minibatches=(512,), started_minibatch=512, started_epochs=30)
 
 
 def key(policy: str, run: int) -> str:

@@ -14,20 +14,27 @@ SHORTEST = 1e-6
 """Where the line search gives up: the new policy is then the old one."""
 
 
-def natural_gradient(problems: Problems, epsilon: float, iterations: int, damping: float) -> Parameters:
-    """old + sqrt(2 epsilon / x.Fx) x with Fx = g: the best for a gain that is linear and a KL that is quadratic."""
+def natural_gradient(problems: Problems, epsilon: float, iterations: int, damping: float, every: int = 1) -> Parameters:
+    """old + sqrt(2 epsilon / x.Fx) x with Fx = g: the best for a gain that is linear and a KL that is quadratic.
+
+    F is estimated from every so many states.
+    """
     leaves = {name: p.detach().requires_grad_() for name, p in problems.old.items()}
     gradient = grad(problems.gain(leaves), leaves)
-    fisher = fisher_product(problems)
+    fisher = fisher_product(problems, every)
     x = conjugate_gradient(lambda v: add(fisher(v), v, damping), gradient, iterations)
     scale = torch.sqrt(2 * epsilon / dot(x, fisher(x)).clamp(min=1e-30))
     return move(problems.old, x, scale)
 
 
-def fisher_product(problems: Problems) -> Callable[[Parameters], Parameters]:
+def fisher_product(problems: Problems, every: int = 1) -> Callable[[Parameters], Parameters]:
     """v -> F v with F = E[J^T S^-1 J] for the mean, J its derivative, and 2 for each log-std: the Hessian of the KL."""
     spread = problems.old[SPREAD]
     flat = {name: p for name, p in problems.old.items() if name != SPREAD}
+    weights = problems.weights
+    if every > 1:
+        weights = weights * (torch.arange(weights.shape[1], device=weights.device) % every == 0)
+        weights = weights / weights.sum(-1, keepdim=True)
 
     def means(parameters: Parameters) -> Tensor:
         return problems.policy.mean(parameters, problems.features)
@@ -36,7 +43,7 @@ def fisher_product(problems: Problems) -> Callable[[Parameters], Parameters]:
 
     def product(v: Parameters) -> Parameters:
         moved = torch.func.jvp(means, (flat,), ({name: v[name] for name in flat},))[1]
-        (back,) = pull_back(moved * torch.exp(-2 * spread) * problems.weights[..., None])
+        (back,) = pull_back(moved * torch.exp(-2 * spread) * weights[..., None])
         return {**back, SPREAD: 2 * v[SPREAD]}
 
     return product

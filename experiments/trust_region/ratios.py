@@ -53,3 +53,16 @@ def grid_medians(store: Store, policy: str, method: str) -> np.ndarray:
         for k in range(len(STAGES))
     ]
     return np.stack(medians, axis=-1)
+
+
+def natural_medians(store: Store, policy: str, method: str) -> np.ndarray:
+    """Median over the problems of the grid of a method's gain over that of each other natural gradient.
+
+    `(others, minibatches, rates, factors)`, or `(others, factors)` for natural gradient itself as the method.
+    """
+    cell = store.load(f"{policy}-grid")
+    found = []
+    for base in cell["others"]:
+        ratio = np.where(base > 0, cell[method] / np.where(base > 0, base, 1), np.nan)
+        found.append(np.nanmedian(ratio, axis=-1))
+    return np.stack(found)

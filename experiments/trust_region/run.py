@@ -73,6 +73,8 @@ def check(config: Config) -> None:
         raise StoreError(
             f"trust_region: mini-batches of {large} states: expected at most the {config.batch} of a problem"
         )
+    if len({len(v) for v in (config.other_conjugate, config.other_damping, config.other_every)}) > 1:
+        raise StoreError("trust_region: other-conjugate, other-damping and other-every: expected as many of each")
     if wrong := [factor for factor in config.factors if not 0 < factor < 1]:
         raise StoreError(f"trust_region: line search factors {wrong}: expected numbers between 0 and 1")
 
@@ -146,11 +148,11 @@ def compare(problems: Problems, config: Config, seed: int) -> Arrays:
     natural = search(problems, direction, config.epsilon, config.factors[0])
     found = {f"natural-{name}": value for name, value in measured(problems, direction, config).items()}
     for name in METHODS:
-        ours = METHODS[name].start == "natural"
-        size, rate = (
-            (config.started_minibatch, config.started_rate) if ours else (config.minibatches[0], config.rates[0])
-        )
-        new = improved(problems, natural, name, Setting(size, rate, config.epochs), config, seed)
+        if METHODS[name].start == "natural":
+            setting = Setting(config.started_minibatch, config.started_rate, config.started_epochs, decay=True)
+        else:
+            setting = Setting(config.minibatches[0], config.rates[0], config.epochs)
+        new = improved(problems, natural, name, setting, config, seed)
         found |= {f"{name}-{what}": value for what, value in measured(problems, new, config).items()}
     return found
 
@@ -191,7 +193,8 @@ def shortened(values: np.ndarray) -> np.ndarray:
 def grid(folder: Path, policy: str, config: Config, device: torch.device) -> Arrays:
     """Gains of every method with each mini-batch and step size, on some problems of all runs.
 
-    `(minibatches, rates, factors, problems)` by the name of the method, `(factors, problems)` for natural gradient.
+    `(minibatches, rates, factors, problems)` by the name of the method, `(factors, problems)` for natural gradient,
+    `(others, factors, problems)` for other natural gradients.
     """
     runs = [load(folder, policy, k, config.every) for k in range(config.runs)]
     found: list[Arrays] = []
@@ -200,8 +203,13 @@ def grid(folder: Path, policy: str, config: Config, device: torch.device) -> Arr
         direction = natural_gradient(stacked, config.epsilon, config.conjugate, config.damping)
         natural = search(stacked, direction, config.epsilon, config.factors[0])
         tried = {"natural": measured(stacked, direction, config)["gain"]}
-        for name in METHODS:
-            settings = [[Setting(size, rate, config.epochs) for rate in config.rates] for size in config.minibatches]
+        others = [natural_gradient(stacked, config.epsilon, *numbers) for numbers in config.others]
+        tried["others"] = np.stack([measured(stacked, other, config)["gain"] for other in others])
+        for name, method in METHODS.items():
+            decay = method.start == "natural"
+            settings = [
+                [Setting(size, rate, config.epochs, decay) for rate in config.rates] for size in config.minibatches
+            ]
             news = [[improved(stacked, natural, name, s, config, seed) for s in row] for row in settings]
             tried[name] = np.stack([np.stack([measured(stacked, n, config)["gain"] for n in row]) for row in news])
         found.append(tried)

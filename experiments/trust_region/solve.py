@@ -46,6 +46,8 @@ class Setting:
     minibatch: int
     rate: float
     epochs: int
+    decay: bool = False
+    """Whether the step size falls to zero, by the same amount with each step."""
 
 
 class Solver:
@@ -61,13 +63,17 @@ class Solver:
         self.rows = torch.zeros(len(problems.weights), setting.minibatch, dtype=torch.long, device=device)
         self.active = torch.zeros(len(problems.weights), dtype=torch.bool, device=device)
         """The mini-batch of each problem, and whether it has one: problems with fewer states have fewer."""
+        self.rate = torch.full((), setting.rate, device=device)
         self.stream = torch.cuda.Stream() if device.type == "cuda" else None
 
     def solve(self, seed: int) -> Parameters:
         """The parameters after all epochs."""
         step = replayed(self.step, self.stream)  # the problems are not active yet: nothing changes
+        counts, setting = self.problems.counts, self.setting
+        total = setting.epochs * (int(counts.max()) // setting.minibatch)
         with torch.cuda.stream(self.stream):  # all of it: another stream would not wait for the mini-batches
-            for rows, active in minibatches(self.problems.counts, self.setting, seed):
+            for k, (rows, active) in enumerate(minibatches(counts, setting, seed)):
+                self.rate.fill_(setting.rate * (1 - k / total if setting.decay else 1))
                 self.rows.copy_(rows)
                 self.active.copy_(active)
                 step()
@@ -89,7 +95,7 @@ class Solver:
                 ):
                     moment.lerp_(new, (1 - beta) * weight)
                 first, second = (m / (1 - beta**count) for m, beta in zip(self.moments[name], BETAS, strict=True))
-                p.sub_(self.setting.rate * weight * first / (second.sqrt() + TINY))
+                p.sub_(self.rate * weight * first / (second.sqrt() + TINY))
 
     def gain(self, parameters: Parameters) -> Tensor:
         """The gain of each problem on its mini-batch, through the layer."""

@@ -8,7 +8,7 @@ from ..common.store import Arrays, Store
 from ..common.tables import Table
 from .claims import PAPER, costs
 from .config import Config
-from .ratios import STAGES, cells, grid_medians, quartiles, ratios
+from .ratios import STAGES, cells, grid_medians, natural_medians, quartiles, ratios
 from .solve import METHODS
 
 WHAT = {
@@ -25,6 +25,7 @@ def tables(store: Store) -> list[Table]:
     config = store.config(Config)
     made = [medians(store, policy, config) for policy in config.policies if cells(store, policy)]
     made += [sensitivity(store, policy, config) for policy in config.policies if store.has(f"{policy}-grid")]
+    made += [baselines(store, policy, config) for policy in config.policies if store.has(f"{policy}-grid")]
     return [*made, spent(costs(store))] if costs(store) else made
 
 
@@ -70,6 +71,31 @@ def sensitivity(store: Store, policy: str, config: Config) -> Table:
         ("line search", "mini-batch", "step size", *(f"{m}, {s}" for m in methods for s in STAGES)),
         tuple(rows),
     )
+
+
+def baselines(store: Store, policy: str, config: Config) -> Table:
+    """The methods against other natural gradients: the paper does not say which one it has."""
+    natural, paper, ours = (natural_medians(store, policy, method) for method in ("natural", "paper", "started"))
+    rows = []
+    for k, (steps, damping, every) in enumerate(config.others):
+        for f, factor in enumerate(config.factors):
+            numbers = (1 / natural[k, f], paper[k, 0, 0, f], paper[k, ..., f].max(), ours[k, -1, -1, f])
+            states = "all" if every == 1 else f"1 of {every}"
+            rows.append((str(steps), f"{damping:g}", states, f"{factor:g}", *(f"{v:.2f}" for v in numbers)))
+    count = len(store.load(f"{policy}-grid")["update"])
+    first, last = (f"{size} states, {rate:g}" for size, rate in _ends(config))
+    return Table(
+        f"The {policy} policy against other natural gradients, medians over {count} "
+        f"updates: what such a one gains over the one above ({config.conjugate} steps, damping {config.damping:g}, all "
+        f"states); the paper's interpolation over it ({first}; and with the best of all mini-batches and step sizes); "
+        f"`started` over it ({last}, {config.epochs} epochs).",
+        ("CG steps", "damping", "states", "line search", "over ours", "paper", "paper, best", "started"),
+        tuple(rows),
+    )
+
+
+def _ends(config: Config) -> tuple[tuple[int, float], tuple[int, float]]:
+    return (config.minibatches[0], config.rates[0]), (config.minibatches[-1], config.rates[-1])
 
 
 def spent(found: dict[str, Arrays]) -> Table:
