@@ -109,6 +109,7 @@ CASES = (
     Case("ball-2", inset.Ball(0.2 * np.ones(4), 1.3), _off),
     Case("ball-inf", inset.Ball(0.2 * np.ones(4), 1.3, math.inf), _off),
     Case("ellipsoid", inset.Ellipsoid(_off, RNG.normal(size=(4, 4)) + np.eye(4)), _off),
+    Case("ellipsoid-diagonal", inset.Ellipsoid(_off, np.array([1.0, 0.5, 2.0, -0.8]), diagonal=True), _off),
     Case("quadratic", inset.Quadratic(_definite(4), 0.3 * RNG.normal(size=4), np.array(-1.5)), _zero),
     Case("paraboloid", inset.Quadratic(np.diag([2.0, 2, 2, 0]), -np.eye(4)[3], 0.0), np.eye(4)[3]),
     Case("second-order-cone", inset.SecondOrderCone(*_cone), _zero),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import inset
 import inset.jax
@@ -35,6 +36,15 @@ def loss(y: Any) -> Any:
     return sum(jnp.sin(1 + leaf).sum() for leaf in leaves(y))
 
 
+def torch_gradient(case: Case) -> list[np.ndarray]:
+    """The gradient of `loss` at the points of `prepared`, by torch."""
+    points = convert(case.points(np.random.default_rng(1), 5), "torch")
+    z = map_point(lambda leaf: leaf.requires_grad_(), points)
+    y = inset.project(convert(case.set, "torch"), z, convert(case.anchor, "torch"))
+    value = torch.stack([torch.sin(1 + leaf).sum() for leaf in leaves(y)]).sum()
+    return [grad.numpy() for grad in torch.autograd.grad(value, leaves(z))]
+
+
 def assert_close(given: Any, expected: Any, rtol: float = 1e-9) -> None:
     for a, b in zip(leaves(given), leaves(expected), strict=True):
         assert a.shape == b.shape
@@ -54,8 +64,8 @@ def quick_compiler() -> Iterator[None]:
 def test_jit_and_grad_take_the_set(case: Case) -> None:
     """Set, points and anchor as arguments: the result of NumPy, in the set; and the gradient of every array.
 
-    There are as many gradients as arrays, of their shapes and finite, those of the points not all zero. All values
-    share one trace.
+    There are as many gradients as arrays, of their shapes and finite, those of the points not all zero and equal to
+    torch's. All values share one trace.
     """
     set, anchor, x = prepared(case)
     wanted = (0, 1, 2) if case.name != "strings" else (1, 2)  # `grad` refuses the links, which are integers
@@ -75,7 +85,10 @@ def test_jit_and_grad_take_the_set(case: Case) -> None:
     expected = [*(fields if 0 in wanted else []), *leaves(x), *leaves(anchor)]
     assert [g.shape for g in flat] == [v.shape for v in expected]
     assert all(bool(jnp.isfinite(g).all()) for g in flat)
-    assert all(bool((g != 0).any()) for g in leaves(grads[wanted.index(1)]))
+    of_points = leaves(grads[wanted.index(1)])
+    assert all(bool((g != 0).any()) for g in of_points)
+    for a, b in zip(of_points, torch_gradient(case), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
     g(map_arrays(set, lambda v: v * 0.999), map_point(lambda leaf: leaf * 2, x), anchor)
     assert len(traces) == 1
 
@@ -88,6 +101,23 @@ def test_jit_of_the_ray(name: str) -> None:
     expected = inset.project(case.set, case.points(np.random.default_rng(1), 5), case.anchor, method="ray")
     assert_close(y, expected, tolerance(case))
     assert case.set.contains(map_point(np.asarray, y)).all()
+
+
+@pytest.mark.parametrize("method", ("chord", "ray"))
+@pytest.mark.parametrize("name", ("polytope", "ball-2", "quadratic"))
+def test_strict_in_optimised_code(name: str, method: str) -> None:
+    """As XLA compiles for users, fused and reordered: in the set in float32, and as float64 numbers."""
+    case = BY_NAME[name]
+    set, anchor, x = (
+        convert(v, "jax", "float32") for v in (case.set, case.anchor, case.points(np.random.default_rng(2), 4096))
+    )
+    options = {"xla_cpu_use_fusion_emitters": True, "xla_backend_optimization_level": 3}
+    options |= {"xla_llvm_disable_expensive_passes": False}
+    y = np.asarray(jax.jit(project, static_argnames="method", compiler_options=options)(set, x, anchor, method=method))
+    assert y.dtype == np.float32
+    for dtype in ("float32", "float64"):
+        stored = map_arrays(set, lambda v, dtype=dtype: np.asarray(v).astype(dtype))
+        assert stored.contains(y.astype(dtype)).all()
 
 
 @pytest.mark.parametrize("name", ("polytope", "ball-2", "simplex", "sublevel-parameters"))

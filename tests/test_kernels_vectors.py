@@ -218,3 +218,38 @@ def test_where_kernels_do_not_apply() -> None:
         assert KERNELS[type(set)](set, x, c, method, True) is None, (set, method)
     assert KERNELS[Box](Box(-1.0, 1.0), x, c, "ray", True) is not None
     assert KERNELS[Ball](Ball(c, 1.0), x, c, "paper", True) is not None
+
+
+@pytest.mark.parametrize("kind", ["ball", "ellipsoid", "box"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])  # the interpreter rounds to bfloat16 towards zero
+def test_strict_holds_where_the_anchor_is_exact(kind: str, dtype: torch.dtype) -> None:
+    """The result is rounded even if the anchor, at 0, is not."""
+    random, zero = torch.Generator().manual_seed(4), torch.zeros(D)
+    upper = 0.5 + torch.rand(D, generator=random)
+    made: dict[str, ConvexSet] = {
+        "ball": Ball(zero, 1.0),
+        "ellipsoid": Ellipsoid(zero, upper, diagonal=True),
+        "box": Box(-upper, upper),
+    }
+    x = (3 * torch.randn(300, D, generator=random)).to(dtype)
+    y, loose = (fused(made[kind], x, zero, strict) for strict in (True, False))
+    assert made[kind].contains(y).all() and (doubled(made[kind]).h(y.double()) <= 0).all()
+    assert not (doubled(made[kind]).h(loose.double()) <= 0).all()
+
+
+def test_numbers_as_bounds_are_exact() -> None:
+    """0.1 and 0.3 are not floats of 32 bits: their neighbours are outside."""
+    x = torch.tensor([[0.1, -0.3], [0.1, 0.0], [0.0, -0.3], [0.05, -0.1]])
+    assert (x.double()[:3] > 0.1).any(-1).sum() == 2
+    y = fused(Box(-0.3, 0.1), x, torch.zeros(2), True)
+    assert (y.double() <= 0.1).all() and (y.double() >= -0.3).all()
+    assert torch.equal(y[3], x[3])
+    torch.testing.assert_close(y, x, rtol=1e-5, atol=0)
+
+
+def test_what_is_on_the_simplex_stays() -> None:
+    """Bit for bit, although the sum of its coordinates is rounded."""
+    x = torch.rand(64, 7, generator=torch.Generator().manual_seed(5))
+    x = x / x.sum(-1, keepdim=True)
+    assert (x.sum(-1) != 1).any()
+    assert torch.equal(fused(Simplex(7), x, torch.full((7,), 1 / 7), True), x)
