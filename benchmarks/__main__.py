@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import feasibility, overhead, solvers
+from . import feasibility, growth, limits, overhead, peers, solvers
 
 #: Each module offers `add_arguments(parser)` and `run(args) -> exit status`; its docstring is its help.
-BENCHMARKS = {"feasibility": feasibility, "overhead": overhead, "solvers": solvers}
+BENCHMARKS = {
+    "feasibility": feasibility,
+    "growth": growth,
+    "limits": limits,
+    "overhead": overhead,
+    "peers": peers,
+    "solvers": solvers,
+}
 
 
 def main(argv: list[str] | None = None) -> int:
