@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
@@ -27,6 +28,7 @@ if torch.version.cuda is not None and find_spec("triton") is not None:
     from ._kernels import fused
 
     FUSED.append(fused)
+FUSED.append(_eager.fused)
 
 __all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
 
