@@ -1,12 +1,12 @@
-"""`Polytope` in plain torch, in few operations: one autograd function in place of a graph of formulas.
+"""`Polytope`, `Box` and `Ball` in plain torch, in few operations: one autograd function in place of many formulas.
 
 With d = -h(x0), the depth of the anchor, s = max_i h_i(x) / d_i is how far x is out, and eta = 1 / (1 + s). With i the
 constraint that sets it and t = <g, x - x0> for an incoming g,
 
-    dx = eta g - t / (1 + s)^2 a_i / d_i.
+    dx = eta g - t / (1 + s)^2 dh_i(x) / d_i.
 
-What depends on the set and the anchor alone is computed once. The margin of `strict` is that of `_strict.py`, in which
-the greatest error relative to the depth is at most p + q |y|. The formulas of the set are the reference, and what runs
+What depends on the set and the anchor alone is computed once, see `_eager_sets.py`. The margin of `strict` is that of
+`_strict.py`. The formulas of the sets are the reference, and what runs
 for learned fields, per-sample sets, half precision, under transforms, and for second derivatives.
 """
 
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ._eager_sets import KNOWN
 from ._namespace import exact_arithmetic, reduced_products
 from ._project import interpolated
 from ._ray import HUGE
 from ._set import ConvexSet
-from .sets.polytope import Polytope
 
 PLAIN = (Tensor, nn.Parameter)
 """Types that are not those of some tracer."""
@@ -30,23 +30,13 @@ LARGEST = 2**27
 """Values of constraints that are held at once; of more the formulas take some samples at a time."""
 
 
-class _Known(NamedTuple):
-    """What is known of a set and an anchor."""
+class _Entry(NamedTuple):
+    """What was computed for an anchor: for which kind of set, of which fields, in which state."""
 
-    b: Tensor
-    anchor: Tensor
+    kind: Any
+    fields: tuple[Any, ...]
     versions: tuple[int, ...]
-    offset: Tensor
-    """-b, with `strict` and what rounding adds to it."""
-    slope: Tensor
-    """By what rounding adds to each constraint per unit of |x|."""
-    inverse: Tensor
-    """1 / d."""
-    p: Tensor
-    q: Tensor
-    """The error of a constraint at y over the depth of the anchor is at most p + q |y|."""
-    size: Tensor
-    """|x0|."""
+    known: Any
 
 
 _MEMORY: Any = WeakTensorKeyDictionary()
@@ -54,23 +44,25 @@ _MEMORY: Any = WeakTensorKeyDictionary()
 
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
     """g(x), or None where this does not apply."""
-    if type(set) is not Polytope or method not in ("chord", "ray"):  # the same for affine constraints
+    kind = KNOWN.get(type(set))
+    if kind is None or transformed():
         return None
-    if transformed() or not _applies(set.A, set.b, x, anchor):
+    fields = kind.fields(set, method)
+    if fields is None or not _applies(kind, fields, x, anchor):
         return None
     with exact_arithmetic(x):
-        return _Chord.apply(x, set.A, set.b, anchor, _known(set.A, set.b, anchor), strict)
+        return _Line.apply(x, anchor, _known(kind, fields, anchor), strict, *fields)
 
 
-def _applies(A: Any, b: Any, x: Any, anchor: Any) -> bool:
-    fields = (A, b, anchor)
-    if any([type(v) not in PLAIN or v.dtype != A.dtype for v in (x, *fields)]):
+def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
+    tensors = [anchor, *(v for v in fields if not isinstance(v, float))]
+    if any([type(v) not in PLAIN for v in (x, *tensors)]) or x.dtype not in (torch.float32, torch.float64):
         return False
-    if A.dtype not in (torch.float32, torch.float64) or any([v.requires_grad for v in fields]):
+    if any([v.dtype != x.dtype or v.requires_grad for v in tensors]) or anchor.ndim != 1 or x.numel() == 0:
         return False
-    if (A.ndim, b.ndim, anchor.ndim) != (2, 1, 1) or x.numel() == 0 or b.numel() == 0:
+    if any([isinstance(v, Tensor) and (v.ndim != k or v.numel() == 0) for v, k in zip(fields, kind.dims, strict=True)]):
         return False
-    return x.numel() // x.shape[-1] * b.shape[0] <= LARGEST and not reduced_products(x)
+    return x.numel() // x.shape[-1] * kind.count(fields, x) <= LARGEST and not reduced_products(x)
 
 
 def transformed() -> bool:
@@ -82,65 +74,51 @@ def transformed() -> bool:
     return torch.autograd.forward_ad._current_level >= 0
 
 
-def _known(A: Tensor, b: Tensor, anchor: Tensor) -> _Known:
-    """From memory, if it is about these tensors and they have not changed."""
-    fields = (A, b, anchor)
-    if any([v.is_inference() for v in fields]):  # which do not say whether they have changed
-        return _computed(*fields, ())
-    versions, found = tuple([v._version for v in fields]), _MEMORY.get(A)
-    if found is None or found.b is not b or found.anchor is not anchor or found.versions != versions:
-        found = _computed(*fields, versions)
-        _MEMORY[A] = found
-    return found
+def _known(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
+    """From memory, if it is about these fields and nothing has changed."""
+    tensors = [anchor, *(v for v in fields if isinstance(v, Tensor))]
+    capturing = anchor.is_cuda and torch.cuda.is_current_stream_capturing()  # what a graph computes is the graph's
+    if capturing or any([v.is_inference() for v in tensors]):  # which do not say whether they have changed
+        return kind.known(*fields, anchor)
+    versions, found = tuple([v._version for v in tensors]), _MEMORY.get(anchor)
+    if found is None or found.kind is not kind or found.versions != versions or not _same(found.fields, fields):
+        found = _MEMORY[anchor] = _Entry(kind, fields, versions, kind.known(*fields, anchor))
+    return found.known
 
 
-@torch.no_grad()
-def _computed(A: Tensor, b: Tensor, anchor: Tensor, versions: tuple[int, ...]) -> _Known:
-    u, n = torch.finfo(A.dtype).eps / 2, A.shape[1]
-    k = u * (n + 2)
-    rows, size = (torch.linalg.vector_norm(v, dim=-1, dtype=torch.float64).to(v.dtype) for v in (A, anchor))
-    bound = b.clamp(max=torch.finfo(A.dtype).max / 8)  # finite also for a row that never binds
-    length = b.abs().clamp(max=1e30)
-    depth = bound - A @ anchor
-    fixed = 4 * k * length + rows * ((4 * k + 8 * u) * size)
-    left = depth - 2 * fixed
-    left = torch.where(left > 0, left, torch.nan)  # the anchor is not certainly inside
-    p = ((fixed + 2 * k * length + 4 * u * rows * size) / left).max()
-    q = ((2 * k + 4 * u) * rows / left).max()
-    inverse = 1 / torch.where(depth > 0, depth, torch.nan)
-    return _Known(b, anchor, versions, k * length - bound, k * rows, inverse, p, q, size)
+def _same(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    """Whether these are the same tensors and equal numbers."""
+    return all([a is b or (isinstance(a, float) and a == b) for a, b in zip(old, new, strict=True)])
 
 
-class _Chord(torch.autograd.Function):
-    """y, and its derivative by x."""
+class _Line(torch.autograd.Function):
+    """y on the line from the anchor to x, and its derivative by x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, A: Tensor, b: Tensor, anchor: Tensor, known: _Known, strict: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, known: Any, strict: bool, *fields: Any) -> Tensor:
         points = x.reshape(-1, x.shape[-1])
         far = torch.linalg.vector_norm(points, ord=torch.inf, dim=-1, keepdim=True)
         pulled = (HUGE[torch.finfo(x.dtype).bits] / far).clamp_(max=1)
         points = points * pulled  # which changes none but huge ones
-        length = torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
-        values = torch.addmm(known.offset if strict else -b, points, A.mT)
-        values = values.addcmul_(length, known.slope) if strict else values
-        out, i = values.mul_(known.inverse).max(-1, keepdim=True)
+        out, length, *active = known.out(points, strict)
         raw, inside = 1 / (1 + out), out <= 0  # NaN is not
-        eta = torch.where(inside, 1.0, raw)
-        if strict:  # |y| <= |x0| + eta |x|; also a point inside is lost if the anchor is not certain, and p is NaN
-            eta = torch.where(inside, 1 + 0 * known.p, eta / (1 + known.p + known.q * (known.size + raw * length)))
-        ctx.save_for_backward(x, A, b, anchor, points, pulled, eta, raw.masked_fill(inside, 0.0), i)
+        if strict:  # also a point inside is lost if the anchor is not certain: then p is NaN
+            eta = torch.where(inside, 1 + 0 * known.p, raw / (1 + known.error(raw, length)))
+        else:
+            eta = torch.where(inside, 1.0, raw)
+        tensors = [v for v in fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
+        ctx.save_for_backward(x, anchor, points, pulled, eta, raw.masked_fill(inside, 0.0), *active, *tensors)
         ctx.known, ctx.strict = known, strict
         return torch.lerp(anchor, points, eta).reshape(x.shape)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, A, b, anchor, points, pulled, eta, raw, i = ctx.saved_tensors
-        nothing = (None,) * 5
+        x, anchor, points, pulled, eta, raw, *active = ctx.saved_tensors
+        nothing = (None,) * (len(ctx.needs_input_grad) - 1)
         if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            y, _ = interpolated(Polytope(A, b), x, anchor, "chord", ctx.strict)
+            y, _ = interpolated(ctx.known.set, x, anchor, "chord", ctx.strict)
             return *torch.autograd.grad(y, x, g, create_graph=True), *nothing
         g = g.reshape(points.shape)
         along = torch.linalg.vecdot(g, points - anchor)[:, None]
-        back = along * raw * raw * ctx.known.inverse[i]
-        dx = eta * g - back * A[i[:, 0]]
+        dx = ctx.known.less(eta * g, along * raw * raw, points, *active)
         return (dx * pulled).reshape(x.shape), *nothing

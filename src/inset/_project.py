@@ -96,15 +96,15 @@ def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool
     check_point(set, anchor, "an anchor")
     if isinstance(set, Product):
         done = [
-            _project(block, point, a, method, strict, True)
+            _project(block, point, a, method, strict, informed)
             for block, point, a in zip(set.blocks, x, anchor, strict=True)
         ]
-        infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True)))
+        infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True))) if informed else None
         return tuple([y for y, _ in done]), infos
-    for fused in () if informed else FUSED:
+    for fused in FUSED:
         y = fused(set, x, anchor, method, strict)
-        if y is not None:
-            return y, None
+        if y is not None:  # the same numbers whether there is an `Info` or not
+            return y, interpolated(set, x, anchor, method, strict, True)[1] if informed else None
     return interpolated(set, x, anchor, method, strict, informed)
 
 

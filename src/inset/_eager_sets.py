@@ -1,0 +1,204 @@
+"""What `_eager.py` computes once of each set and its anchor, and how far out a point is then.
+
+A kind of set is a class with `fields(set, method)`, its fields, or None if its chord is not asked for; `dims`, how many
+dimensions they have; `count`, how many numbers are made of a point; `known(*fields, anchor)`; and then
+
+- `out(points, strict)`: s for each point, with `strict` the most that rounding may hide; the length of x where `error`
+  needs it; and what `less` needs, which is saved for the backward pass together with the fields;
+- `error(eta, length)`: the greatest error at y relative to the depth, for some sets the same for all points: p, NaN if
+  the anchor is not certainly inside;
+- `less(v, t, points, ...)`: v - t dh_i / d_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._set import ConvexSet
+from .sets.ball import Ball
+from .sets.box import Box
+from .sets.polytope import Polytope
+
+
+def _roundoff(v: Tensor) -> float:
+    return torch.finfo(v.dtype).eps / 2
+
+
+def _norm(v: Tensor, keepdim: bool = False) -> Tensor:
+    return torch.linalg.vector_norm(v, dim=-1, keepdim=keepdim, dtype=torch.float64).to(v.dtype)
+
+
+def _positive(v: Tensor) -> Tensor:
+    """v, NaN where it is not positive: there the anchor is not inside."""
+    return torch.where(v > 0, v, torch.nan)
+
+
+def _finite(b: Any, like: Tensor) -> Tensor:
+    """A bound that may be infinite, as a large number."""
+    largest = torch.finfo(like.dtype).max / 8
+    b = b if isinstance(b, Tensor) else torch.full_like(like, b)
+    return b.clamp(-largest, largest)
+
+
+@dataclass(frozen=True)
+class _OfPolytope:
+    set: ConvexSet
+    offset: Tensor
+    """-b, and what rounding adds to it."""
+    slope: Tensor
+    """What rounding adds to each constraint per unit of |x|."""
+    inverse: Tensor
+    """1 / d."""
+    p: Tensor
+    q: Tensor
+    size: Tensor
+
+    dims = (2, 1)
+
+    @staticmethod
+    def fields(set: Polytope, method: Any) -> tuple[Any, ...] | None:
+        return (set.A, set.b) if method in ("chord", "ray") else None  # the same for affine constraints
+
+    @staticmethod
+    def count(fields: tuple[Any, ...], x: Tensor) -> int:
+        return fields[1].shape[0]
+
+    @classmethod
+    @torch.no_grad()
+    def known(cls, A: Tensor, b: Tensor, anchor: Tensor) -> _OfPolytope:
+        u = _roundoff(A)
+        k = u * (A.shape[1] + 2)
+        rows, size, length = _norm(A), _norm(anchor), b.abs().clamp(max=1e30)
+        bound = _finite(b, b)
+        depth = bound - A @ anchor
+        fixed = 4 * k * length + rows * ((4 * k + 8 * u) * size)
+        left = _positive(depth - 2 * fixed)
+        p = ((fixed + 2 * k * length + 4 * u * rows * size) / left).max()
+        q = ((2 * k + 4 * u) * rows / left).max()
+        return cls(Polytope(A, b), k * length - bound, k * rows, 1 / _positive(depth), p, q, size)
+
+    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
+        A, b = self.set.A, self.set.b  # type: ignore[attr-defined]
+        if not strict:
+            out, i = torch.addmm(-b, points, A.mT).mul_(self.inverse).max(-1, keepdim=True)
+            return out, None, i
+        length = _norm(points, keepdim=True)
+        values = torch.addmm(self.offset, points, A.mT).addcmul_(length, self.slope)
+        out, i = values.mul_(self.inverse).max(-1, keepdim=True)
+        return out, length, i
+
+    def error(self, eta: Tensor, length: Tensor) -> Tensor:
+        return self.p + self.q * (self.size + eta * length)  # |y| <= |x0| + eta |x|
+
+    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, *fields: Tensor) -> Tensor:
+        return v - t * self.inverse[i] * fields[0][i[:, 0]]
+
+
+@dataclass(frozen=True)
+class _OfBox:
+    set: ConvexSet
+    low: Tensor
+    high: Tensor
+    """The bounds, and with `strict` what numbers may be off."""
+    loose: tuple[Tensor, Tensor]
+    """Those without."""
+    down: Tensor
+    up: Tensor
+    """1 / d on each side."""
+    p: Tensor
+
+    dims = (1, 1)
+
+    @staticmethod
+    def fields(set: Box, method: Any) -> tuple[Any, ...] | None:
+        if method not in ("chord", "ray"):
+            return None
+        return tuple([v if not isinstance(v, int) else float(v) for v in (set.lower, set.upper)])
+
+    @staticmethod
+    def count(fields: tuple[Any, ...], x: Tensor) -> int:
+        return 2 * x.shape[-1]
+
+    @classmethod
+    @torch.no_grad()
+    def known(cls, lower: Any, upper: Any, anchor: Tensor) -> _OfBox:
+        u, size, errors, ends = _roundoff(anchor), anchor.abs(), [], []
+        for bound, side in ((lower, -1), (upper, 1)):
+            end = _finite(bound, anchor)
+            length = torch.where(end.abs() < 1e30, end.abs(), 0.0)
+            off = 0.0 if isinstance(bound, Tensor) else u * length  # a number was rounded
+            fixed = 16 * u * size + 4 * off
+            # rounding grows more slowly than the distance from a bound: it is enough to know it there
+            error = fixed + 8 * u * (length + size) + 2 * off
+            depth = side * (end - anchor)
+            errors.append((error / _positive(depth - 2 * fixed)).max())
+            ends.append((end, end - side * off, 1 / _positive(depth)))
+        (low, inner, down), (high, outer, up) = ends
+        p = torch.maximum(*errors)
+        return cls(Box(lower, upper), inner, outer, (low, high), down, up, p)
+
+    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
+        low, high = (self.low, self.high) if strict else self.loose
+        above, below = (points - high).mul_(self.up), (low - points).mul_(self.down)
+        out, i = torch.maximum(above, below).max(-1, keepdim=True)
+        return out, None, i, above.gather(-1, i) > below.gather(-1, i)
+
+    def error(self, eta: Tensor, length: None) -> Tensor:
+        return self.p
+
+    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, over: Tensor, *_: Tensor) -> Tensor:
+        return v.scatter_add(-1, i, -t * torch.where(over, self.up[i], -self.down[i]))
+
+
+@dataclass(frozen=True)
+class _OfBall:
+    set: ConvexSet
+    radius: Tensor
+    inverse: Tensor
+    """1 / d."""
+    k: float
+    p: Tensor
+
+    dims = (1, 0)
+
+    @staticmethod
+    def fields(set: Ball, method: Any) -> tuple[Any, ...] | None:
+        if set.p != 2 or method not in ("paper", "chord"):  # the same for one constraint
+            return None
+        return set.center, float(set.radius) if isinstance(set.radius, int) else set.radius
+
+    @staticmethod
+    def count(fields: tuple[Any, ...], x: Tensor) -> int:
+        return x.shape[-1]
+
+    @classmethod
+    @torch.no_grad()
+    def known(cls, center: Tensor, radius: Any, anchor: Tensor) -> _OfBall:
+        u = _roundoff(anchor)
+        k = u * (anchor.shape[0] / 2 + 4)
+        radius = radius if isinstance(radius, Tensor) else torch.full_like(anchor[0], radius)
+        inner, size, middle = _norm(anchor - center), _norm(anchor), _norm(center)
+        depth = radius - inner
+        fixed = 4 * k * (inner + radius) + 8 * u * size
+        error = fixed + 2 * k * 2.02 * radius + 4 * u * (middle + 1.01 * radius + size)  # |y| <= |c| + |y - c|
+        p = error / _positive(depth - 2 * fixed)
+        return cls(Ball(center, radius), radius, 1 / _positive(depth), k, p)
+
+    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
+        long = _norm(points - self.set.center, keepdim=True)  # type: ignore[attr-defined]
+        h = long - self.radius
+        h = h + self.k * (long + self.radius) if strict else h
+        return h * self.inverse, None, long
+
+    def error(self, eta: Tensor, length: None) -> Tensor:
+        return self.p
+
+    def less(self, v: Tensor, t: Tensor, points: Tensor, long: Tensor, center: Tensor, *_: Tensor) -> Tensor:
+        return torch.addcmul(v, (points - center) / torch.where(long > 0, long, 1.0), -t * self.inverse)
+
+
+KNOWN: dict[type[ConvexSet], Any] = {Ball: _OfBall, Box: _OfBox, Polytope: _OfPolytope}
