@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import inset
+import inset.torch  # as users of torch have it
 
 from .growth_lines import PASSES, Line
 
