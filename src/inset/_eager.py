@@ -45,7 +45,7 @@ _MEMORY: Any = WeakTensorKeyDictionary()
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
     """g(x), or None where this does not apply."""
     kind = KNOWN.get(type(set))
-    if kind is None or transformed():
+    if kind is None or traced() or transformed():
         return None
     fields = kind.fields(set, method)
     if fields is None or not _applies(kind, fields, x, anchor):
@@ -65,13 +65,16 @@ def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
     return x.numel() // x.shape[-1] * kind.count(fields, x) <= LARGEST and not reduced_products(x)
 
 
+def traced() -> bool:
+    """Whether torch makes a program of what is called, which is to be that of the formulas."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 def transformed() -> bool:
-    """Whether compilers, vmap, torch.func or forward-mode derivatives are at work: there are no rules for them here."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        return True
+    """Whether vmap, torch.func or forward-mode derivatives are at work, which fast paths have no rules for."""
     if torch._C._are_functorch_transforms_active():
         return True
-    return torch.autograd.forward_ad._current_level >= 0
+    return not torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0
 
 
 def _known(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:

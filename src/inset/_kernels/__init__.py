@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from .._eager import transformed
 from .._set import ConvexSet
 from ..sets.ball import Ball
 from ..sets.box import Box
@@ -33,17 +33,10 @@ KERNELS: dict[type[ConvexSet], Callable[[Any, Tensor, Tensor, str, bool], Tensor
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:
     """g(x) by one kernel, or None if there is none for this."""
     kernel = KERNELS.get(type(set))
-    if kernel is None or not _on_gpu(x) or not _on_gpu(anchor) or _transformed():
+    if kernel is None or not _on_gpu(x) or not _on_gpu(anchor) or transformed():
         return None
     return kernel(set, x, anchor, method, strict)
 
 
 def _on_gpu(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_cuda
-
-
-def _transformed() -> bool:
-    """Whether vmap, torch.func or forward-mode derivatives are at work, for which kernels have no rules."""
-    if torch._C._are_functorch_transforms_active():
-        return True
-    return not torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0
