@@ -1,13 +1,15 @@
 """What `_eager.py` computes once of each set and its anchor, and how far out a point is then.
 
-A kind of set is a class with `fields(set, method)`, its fields, or None if its chord is not asked for; `dims`, how many
-dimensions they have; `count`, how many numbers are made of a point; `known(*fields, anchor)`; and then
+A kind of set, for a method, is a class with `fields(set, method)`, its fields, or None where it does not apply;
+`dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`;
+and then
 
-- `out(points, strict)`: s for each point, with `strict` the most that rounding may hide; the length of x where `error`
-  needs it; and what `less` needs, which is saved for the backward pass together with the fields;
+- `out(points, strict, sloped)`: s for each point, with `strict` the most that rounding may hide; the length of x where
+  `error` needs it; and, unless no derivative is asked for, what `less` needs, which is saved for the backward pass
+  together with the fields;
 - `error(eta, length)`: the greatest error at y relative to the depth, for some sets the same for all points: p, NaN if
   the anchor is not certainly inside;
-- `less(v, t, points, ...)`: v - t dh_i / d_i.
+- `less(v, t, points, ...)`: v - t ds.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from .sets.box import Box
 from .sets.polytope import Polytope
 
 
-def _roundoff(v: Tensor) -> float:
+def roundoff(v: Tensor) -> float:
     return torch.finfo(v.dtype).eps / 2
 
 
-def _norm(v: Tensor, keepdim: bool = False) -> Tensor:
+def norm(v: Tensor, keepdim: bool = False) -> Tensor:
     return torch.linalg.vector_norm(v, dim=-1, keepdim=keepdim, dtype=torch.float64).to(v.dtype)
 
 
-def _positive(v: Tensor) -> Tensor:
+def positive(v: Tensor) -> Tensor:
     """v, NaN where it is not positive: there the anchor is not inside."""
     return torch.where(v > 0, v, torch.nan)
 
 
-def _finite(b: Any, like: Tensor) -> Tensor:
+def finite(b: Any, like: Tensor) -> Tensor:
     """A bound that may be infinite, as a large number."""
     largest = torch.finfo(like.dtype).max / 8
     b = b if isinstance(b, Tensor) else torch.full_like(like, b)
@@ -61,7 +63,7 @@ class _OfPolytope:
 
     @staticmethod
     def fields(set: Polytope, method: Any) -> tuple[Any, ...] | None:
-        return (set.A, set.b) if method in ("chord", "ray") else None  # the same for affine constraints
+        return set.A, set.b
 
     @staticmethod
     def count(fields: tuple[Any, ...], x: Tensor) -> int:
@@ -70,23 +72,23 @@ class _OfPolytope:
     @classmethod
     @torch.no_grad()
     def known(cls, A: Tensor, b: Tensor, anchor: Tensor) -> _OfPolytope:
-        u = _roundoff(A)
+        u = roundoff(A)
         k = u * (A.shape[1] + 2)
-        rows, size, length = _norm(A), _norm(anchor), b.abs().clamp(max=1e30)
-        bound = _finite(b, b)
+        rows, size, length = norm(A), norm(anchor), b.abs().clamp(max=1e30)
+        bound = finite(b, b)
         depth = bound - A @ anchor
         fixed = 4 * k * length + rows * ((4 * k + 8 * u) * size)
-        left = _positive(depth - 2 * fixed)
+        left = positive(depth - 2 * fixed)
         p = ((fixed + 2 * k * length + 4 * u * rows * size) / left).max()
         q = ((2 * k + 4 * u) * rows / left).max()
-        return cls(Polytope(A, b), k * length - bound, k * rows, 1 / _positive(depth), p, q, size)
+        return cls(Polytope(A, b), k * length - bound, k * rows, 1 / positive(depth), p, q, size)
 
-    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
+    def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         A, b = self.set.A, self.set.b  # type: ignore[attr-defined]
         if not strict:
             out, i = torch.addmm(-b, points, A.mT).mul_(self.inverse).max(-1, keepdim=True)
             return out, None, i
-        length = _norm(points, keepdim=True)
+        length = norm(points, keepdim=True)
         values = torch.addmm(self.offset, points, A.mT).addcmul_(length, self.slope)
         out, i = values.mul_(self.inverse).max(-1, keepdim=True)
         return out, length, i
@@ -115,8 +117,6 @@ class _OfBox:
 
     @staticmethod
     def fields(set: Box, method: Any) -> tuple[Any, ...] | None:
-        if method not in ("chord", "ray"):
-            return None
         return tuple([v if not isinstance(v, int) else float(v) for v in (set.lower, set.upper)])
 
     @staticmethod
@@ -126,22 +126,22 @@ class _OfBox:
     @classmethod
     @torch.no_grad()
     def known(cls, lower: Any, upper: Any, anchor: Tensor) -> _OfBox:
-        u, size, errors, ends = _roundoff(anchor), anchor.abs(), [], []
+        u, size, errors, ends = roundoff(anchor), anchor.abs(), [], []
         for bound, side in ((lower, -1), (upper, 1)):
-            end = _finite(bound, anchor)
+            end = finite(bound, anchor)
             length = torch.where(end.abs() < 1e30, end.abs(), 0.0)
             off = 0.0 if isinstance(bound, Tensor) else u * length  # a number was rounded
             fixed = 16 * u * size + 4 * off
             # rounding grows more slowly than the distance from a bound: it is enough to know it there
             error = fixed + 8 * u * (length + size) + 2 * off
             depth = side * (end - anchor)
-            errors.append((error / _positive(depth - 2 * fixed)).max())
-            ends.append((end, end - side * off, 1 / _positive(depth)))
+            errors.append((error / positive(depth - 2 * fixed)).max())
+            ends.append((end, end - side * off, 1 / positive(depth)))
         (low, inner, down), (high, outer, up) = ends
         p = torch.maximum(*errors)
         return cls(Box(lower, upper), inner, outer, (low, high), down, up, p)
 
-    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
+    def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         low, high = (self.low, self.high) if strict else self.loose
         above, below = (points - high).mul_(self.up), (low - points).mul_(self.down)
         out, i = torch.maximum(above, below).max(-1, keepdim=True)
@@ -167,7 +167,7 @@ class _OfBall:
 
     @staticmethod
     def fields(set: Ball, method: Any) -> tuple[Any, ...] | None:
-        if set.p != 2 or method not in ("paper", "chord"):  # the same for one constraint
+        if set.p != 2:
             return None
         return set.center, float(set.radius) if isinstance(set.radius, int) else set.radius
 
@@ -178,18 +178,18 @@ class _OfBall:
     @classmethod
     @torch.no_grad()
     def known(cls, center: Tensor, radius: Any, anchor: Tensor) -> _OfBall:
-        u = _roundoff(anchor)
+        u = roundoff(anchor)
         k = u * (anchor.shape[0] / 2 + 4)
         radius = radius if isinstance(radius, Tensor) else torch.full_like(anchor[0], radius)
-        inner, size, middle = _norm(anchor - center), _norm(anchor), _norm(center)
+        inner, size, middle = norm(anchor - center), norm(anchor), norm(center)
         depth = radius - inner
         fixed = 4 * k * (inner + radius) + 8 * u * size
         error = fixed + 2 * k * 2.02 * radius + 4 * u * (middle + 1.01 * radius + size)  # |y| <= |c| + |y - c|
-        p = error / _positive(depth - 2 * fixed)
-        return cls(Ball(center, radius), radius, 1 / _positive(depth), k, p)
+        p = error / positive(depth - 2 * fixed)
+        return cls(Ball(center, radius), radius, 1 / positive(depth), k, p)
 
-    def out(self, points: Tensor, strict: bool) -> tuple[Any, ...]:
-        long = _norm(points - self.set.center, keepdim=True)  # type: ignore[attr-defined]
+    def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
+        long = norm(points - self.set.center, keepdim=True)  # type: ignore[attr-defined]
         h = long - self.radius
         h = h + self.k * (long + self.radius) if strict else h
         return h * self.inverse, None, long
@@ -201,4 +201,8 @@ class _OfBall:
         return torch.addcmul(v, (points - center) / torch.where(long > 0, long, 1.0), -t * self.inverse)
 
 
-KNOWN: dict[type[ConvexSet], Any] = {Ball: _OfBall, Box: _OfBox, Polytope: _OfPolytope}
+KNOWN: dict[type[ConvexSet], dict[str, Any]] = {
+    Ball: {"paper": _OfBall, "chord": _OfBall},  # the same for one constraint
+    Box: {"chord": _OfBox, "ray": _OfBox},  # the same for affine ones
+    Polytope: {"chord": _OfPolytope, "ray": _OfPolytope},
+}

@@ -1,0 +1,75 @@
+"""What curved sets share in `_eager.py`; see `_eager_sets.py` for what a kind is.
+
+`chord` is s = max_i h_i(x) / d_i, as there, and `ray` is s = gauge - 1. With `strict` the gauge is that of a smaller
+set, in which rounding is allowed for: the error of h_i(x) is at most a polynomial in the distance from the anchor, so
+that h_i plus its error is, along a ray, a function of the same form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._eager_sets import norm, positive
+from ._set import ConvexSet
+
+
+class Margin(NamedTuple):
+    """The greatest error at y relative to the depth, p + q |y| + c |y|^2, for all constraints."""
+
+    p: Tensor
+    q: Tensor
+    c: Tensor
+    size: Tensor
+    """|x0|."""
+
+    @classmethod
+    def of(cls, left: Tensor, size: Tensor, dtype: torch.dtype, *errors: Tensor) -> Margin:
+        """`left`: what is left of the depth; NaN where that is not positive."""
+        terms = [(error / positive(left)).max().to(dtype) for error in errors]
+        return cls(terms[0], terms[1], terms[2] if len(terms) > 2 else torch.zeros_like(terms[0]), size.to(dtype))
+
+    def at(self, eta: Tensor, length: Tensor) -> Tensor:
+        y = self.size + eta * length  # the greatest |y|
+        return self.p + y * (self.q + y * self.c)
+
+
+def direction(points: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
+    """(x - x0) / |x - x0|, or 0, and |x - x0|."""
+    v = points - anchor
+    length = norm(v, keepdim=True)
+    return v / torch.where(length == 0, 1.0, length), length
+
+
+def larger_root(half: Tensor, last: Tensor, slack: float) -> tuple[Tensor, Tensor]:
+    """The larger root s of s^2 - 2 half s - last = 0, and s - half; `slack`: of the terms of its discriminant."""
+    square = half * half
+    disc = (square + last + slack * (square + last.abs())).clamp(min=0).sqrt()
+    inward = last / (disc - half).clamp(min=torch.finfo(half.dtype).tiny)
+    return torch.where(half > 0, half + disc, inward), disc
+
+
+@dataclass(frozen=True)
+class Curved:
+    """A set and an anchor."""
+
+    set: ConvexSet
+    anchor: Tensor
+    margin: Margin
+    inverse: Tensor
+    """1 / d."""
+
+    @property
+    def p(self) -> Tensor:
+        return self.margin.p
+
+    def error(self, eta: Tensor, length: Tensor) -> Tensor:
+        return self.margin.at(eta, length)
+
+
+def pick(rows: Tensor, i: Tensor) -> Tensor:
+    """Row i of each sample, `(batch, n)`, of rows `(batch, m, n)` and i `(batch, 1)`."""
+    return rows.gather(1, i[..., None].expand(-1, -1, rows.shape[-1]))[:, 0]
