@@ -17,14 +17,20 @@ from .._set import ConvexSet
 from ..sets.ball import Ball
 from ..sets.box import Box
 from ..sets.ellipsoid import Ellipsoid
+from ..sets.gaussian_kl import GaussianKL
+from ..sets.polytope import Polytope
+from ..sets.second_order_cone import SecondOrderCone
 from ..sets.simplex import Simplex
 from ..sets.strings import Strings
-from . import strings, vectors
+from . import polytopes, regions, second_order_cones, strings, vectors
 
-KERNELS: dict[type[ConvexSet], Callable[[Any, Tensor, Tensor, str, bool], Tensor | None]] = {
+KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
     Ball: vectors.ball,
     Box: vectors.box,
     Ellipsoid: vectors.ellipsoid,
+    GaussianKL: regions.fused,
+    Polytope: polytopes.fused,
+    SecondOrderCone: second_order_cones.fused,
     Simplex: vectors.simplex,
     Strings: strings.fused,
 }
@@ -39,4 +45,4 @@ def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any
 
 
 def _on_gpu(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.is_cuda
+    return all([_on_gpu(v) for v in x]) if isinstance(x, tuple) else isinstance(x, Tensor) and x.is_cuda

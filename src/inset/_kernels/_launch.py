@@ -47,25 +47,39 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-PROGRAMS = 4096
-"""That take turns in samples: about as many as a GPU runs at once."""
+PROGRAMS = 2112
+"""That take turns in tiles: about as many as a GPU runs at once; more of them where a tile has more than one sample."""
 WARP = 2048
 """Bytes of points that a warp holds."""
+STAGES = 3
+"""Tiles of points that are on their way at once."""
 
 
-def launched(kernel: Any, turns: bool, x: Tensor, width: int, *arguments: Any, **constants: Any) -> None:
+def launched(
+    kernel: Any,
+    turns: bool,
+    x: Tensor,
+    width: int,
+    *arguments: Any,
+    block: int = 0,
+    warps: int = 0,
+    stages: int = 0,
+    **constants: Any,
+) -> None:
     """Run the kernel on samples x of this width, a power of two; where torch compiles, as a part of its graph.
 
     A program is one warp, if a sample fits in there, and takes B samples at a time: few of a small batch, so that there
-    are many programs; with `turns` it goes on to further samples. Of the numbers of precision and the constants the
-    kernel gets those that it asks for.
+    are many programs; with `turns` it goes on to further samples. `block`, `warps` and `stages` set other sizes. Of the
+    numbers of precision and the constants the kernel gets those that it asks for.
     """
     samples, held = x.shape[0], max(32, WARP // x.element_size())
-    block = min(max(1, held // width), power(-(-samples // PROGRAMS)))
-    numbers = {name: v for name, v in (precision(x.dtype) | constants).items() if name in kernel.arg_names}
-    if isinstance(kernel, triton.JITFunction):
+    block = block or min(max(1, held // width), power(-(-samples // PROGRAMS)))
+    most = PROGRAMS * min(4, block)
+    known = precision(x.dtype) | {"STAGES": STAGES} | constants
+    numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
+    if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
     programs = -(-samples // block)
-    kernel[(min(programs, PROGRAMS) if turns else programs,)](
-        *arguments, samples, B=block, num_warps=max(1, width // held), **numbers
+    kernel[(min(programs, most) if turns else programs,)](
+        *arguments, samples, B=block, num_warps=warps or max(1, width // held), num_stages=stages or STAGES, **numbers
     )

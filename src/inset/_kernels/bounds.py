@@ -116,8 +116,8 @@ def forward(
     x, x0, p, q, r, y, weight, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, ROWR: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr, B: tl.constexpr,
-    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr, HUGE: tl.constexpr,
+    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """y and eta; p and q are the bounds, r is the total."""
     if SHARED:
@@ -126,7 +126,7 @@ def forward(
         )
         kept, sound = _margin(anchor, low, high, PLANE, LOOSE, STRICT, U, NARROW, SMALLEST)
         down, up = -1 / (anchor - low), 1 / (high - anchor)
-    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+    for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         if not SHARED:
             anchor, low, high, total = _fields(x0, p, q, r, n, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U)
@@ -154,8 +154,8 @@ def forward(
 def backward(
     g, x, x0, p, q, r, weight, dx, dx0, N,
     PLANE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr,
-    ROWR: tl.constexpr, SHARED: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
-    F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr, HUGE: tl.constexpr,
+    ROWR: tl.constexpr, SHARED: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, STAGES: tl.constexpr,
+    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     e = tl.arange(0, WIDTH)[None, :]
@@ -164,7 +164,7 @@ def backward(
             x0, p, q, r, 0, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U
         )
         down, up = -1 / (anchor - low), 1 / (high - anchor)
-    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+    for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         if not SHARED:
             anchor, low, high, total = _fields(x0, p, q, r, n, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U)

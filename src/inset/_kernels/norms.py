@@ -64,8 +64,8 @@ def forward(
     x, x0, p, q, r, y, weight, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, B: tl.constexpr,
-    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """y and eta; p is c, q is s, and ROOT is sqrt(D)."""
     K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
@@ -74,7 +74,7 @@ def forward(
             x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
         )
         kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
-    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+    for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
@@ -103,14 +103,15 @@ def backward(
     g, x, x0, p, q, r, weight, dx, dx0, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr,
-    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, HUGE: tl.constexpr,
+    SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     if SHARED:
         anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
             x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
         )
-    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+    for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(

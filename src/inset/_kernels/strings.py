@@ -22,15 +22,8 @@ from .._project import interpolated
 from ..sets.strings import Strings
 from ._arithmetic import between, divided, root
 from ._launch import launched, power, rows, working
-
-
-@triton.jit
-def _factor(x, n, mask, SIZE: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, HUGE: tl.constexpr):
-    """The factor by which x is pulled towards the anchor before anything is computed, `(B,)`: 1, but for huge x."""
-    e = tl.arange(0, WIDTH)
-    values = tl.load(x + n[:, None] * SIZE + e[None, :], mask[:, None] & (e < SIZE)[None, :], other=0.0).to(F)
-    far = tl.max(tl.abs(values), axis=1)
-    return tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+from ._operator import constant, operator
+from ._rows import moved
 
 
 @triton.jit
@@ -44,11 +37,11 @@ def _ends(x, row, i, j, c, mask, BODIES: tl.constexpr, D: tl.constexpr, F: tl.co
 @triton.jit
 def _spanned(
     x, row, x0, row0, i, j, c, t, mask,
-    SHARED: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
+    TOGETHER: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
-    """Coordinate c of p_i - p_j, at the point and at the anchor; with one anchor for all bodies, 0 at the anchor."""
+    """Coordinate c of p_i - p_j, at the point and at the anchor; with all bodies TOGETHER it is 0 at the anchor."""
     first, second = _ends(x, row, i, j, c, mask, BODIES, D, F)  # type: ignore[misc]
-    if SHARED:
+    if TOGETHER:
         middle = tl.load(x0 + row0 + c + 0 * i, mask, other=0.0).to(F)
         first0, second0 = middle, middle
     else:
@@ -59,129 +52,184 @@ def _spanned(
 @triton.jit
 def _lengths(
     x, row, x0, row0, i, j, t, mask,
-    SHARED: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
+    TOGETHER: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
     """|p_i - p_j| at the point and at the anchor; scaled by their largest coordinate, so that no square overflows."""
     size, size0 = tl.zeros_like(t * (i + 0.0)), tl.zeros_like(t * (i + 0.0))
     for c in tl.static_range(D):
-        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, SHARED, BODIES, D, F)
+        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, TOGETHER, BODIES, D, F)
         size, size0 = tl.maximum(size, tl.abs(span)), tl.maximum(size0, tl.abs(span0))
     size, size0 = tl.where(size > 0, size, 1.0), tl.where(size0 > 0, size0, 1.0)
     square, square0 = tl.zeros_like(size), tl.zeros_like(size)
     for c in tl.static_range(D):
-        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, SHARED, BODIES, D, F)
+        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, TOGETHER, BODIES, D, F)
         part, part0 = divided(span, size), divided(span0, size0)
         square, square0 = square + part * part, square0 + part0 * part0
     return size * root(square), size0 * root(square0)
 
 
 @triton.jit
+def _quickly(x, row, i, j, mask, D: tl.constexpr, F: tl.constexpr, EXACT: tl.constexpr):
+    """|p_i - p_j|, if its square does not overflow; up to 2 units in the last place unless EXACT."""
+    first, second = tl.load(x + row + i * D, mask, other=0.0), tl.load(x + row + j * D, mask, other=0.0)
+    span = first.to(F) - second.to(F)
+    square = span * span
+    for c in tl.static_range(1, D):  # type: ignore[misc]
+        first, second = tl.load(x + row + i * D + c, mask, other=0.0), tl.load(x + row + j * D + c, mask, other=0.0)
+        span = first.to(F) - second.to(F)
+        square += span * span
+    return root(square) if EXACT else tl.sqrt(square)
+
+
+@triton.jit
+def _kept(
+    eta, far, far0, least, most, long0, mask,
+    TOGETHER: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """The factor by which eta shrinks, and whether the anchor is certainly inside.
+
+    Every coordinate of both ends of a string may be off by as much as the largest; ENDS = 2 sqrt(d). A string at y is
+    not longer than it may be, but for what that covers. With all bodies TOGETHER the shortest string decides.
+    """
+    K: tl.constexpr = U * (D / 2 + 4)
+    size = far0 + eta * (far + far0)
+    slip = ENDS * (4 * U * (size + far0) + 1.01 * NARROW * (size + SMALLEST))
+    slip0 = ENDS * (8 * U * far0 + 1.01 * NARROW * (far0 + SMALLEST))
+    if TOGETHER:
+        fixed = 4 * K * least + slip0
+        error = fixed + 4.04 * K * least + slip
+        return 1 - 1 / (1 + (least - 2 * fixed) / error), least > 2 * fixed
+    else:
+        fixed = 4 * K * (long0 + most) + slip0[:, None]
+        error = fixed + 4.04 * K * most + slip[:, None]
+        room = tl.min(tl.where(mask, (most - long0 - 2 * fixed) / error, float("inf")), axis=1)
+        sound = tl.min(tl.where(mask & ~(most - long0 > 2 * fixed), 0, 1), axis=1) > 0
+        return 1 - 1 / (1 + room), sound
+
+
+@triton.jit
 def _forward(
     x, x0, links, lengths, y, weight, active, N,
-    BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, SHARED: tl.constexpr, ROW0: tl.constexpr,
+    BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
     LINKS: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    HUGE: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = BODIES * D
-    n = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
-    alive = n < N
-    t = _factor(x, n, alive, SIZE, WIDTH, F, HUGE)
-
-    link = tl.arange(0, LINKS)
-    mask = alive[:, None] & (link < M)[None, :]
+    FAST: tl.constexpr = SHIFT**0.5 / 64  # coordinates below it have squares
+    e, link = tl.arange(0, WIDTH), tl.arange(0, LINKS)
+    there = (link < M)[None, :]
     i = tl.load(links + 2 * link, link < M, other=0).to(tl.int32)[None, :]
     j = tl.load(links + 2 * link + 1, link < M, other=0).to(tl.int32)[None, :]
-    most = tl.load(lengths + n[:, None] * ROWL + link[None, :], mask, other=1.0).to(F)
-    long, long0 = _lengths(x, n[:, None] * SIZE, x0, n[:, None] * ROW0, i, j, t[:, None], mask, SHARED, BODIES, D, F)
-    h, h0 = long - most, tl.where(mask, long0 - most, -1.0)
-    if STRICT:
-        h += U * (D / 2 + 4) * (long + most)
-    h = tl.where(mask, h, -1.0)
-
-    which = tl.argmax(divided(tl.where(h > 0, h, 0.0), -h0), axis=1)
-    chosen = link[None, :] == which[:, None]
-    b = tl.sum(tl.where(chosen, h, 0.0), axis=1)
-    a = tl.sum(tl.where(chosen, h0, 0.0), axis=1)
-    outside = b > 0
-    eta = divided(a, a - tl.where(outside, b, 0.0))
-
-    e = tl.arange(0, WIDTH)
-    within = alive[:, None] & (e < SIZE)[None, :]
-    point = tl.load(x + n[:, None] * SIZE + e[None, :], within, other=0.0).to(F)
-    place = e % D if SHARED else e
-    anchor = tl.load(x0 + n[:, None] * ROW0 + place[None, :], within, other=0.0).to(F)
-    point = between(anchor, point, t[:, None])
-    if STRICT:
-        moved = tl.abs(between(anchor, point, eta[:, None]))
-        off = 4 * U * (moved + tl.abs(anchor)) + 1.01 * NARROW * (moved + SMALLEST)
-        off0 = 8 * U * tl.abs(anchor) + 1.01 * NARROW * (tl.abs(anchor) + SMALLEST)
-        # every coordinate of both ends may be off by as much; ENDS = 2 sqrt(d)
-        slip = ENDS * tl.max(tl.where(within, off, 0.0), axis=1)
-        slip0 = ENDS * tl.max(tl.where(within, off0, 0.0), axis=1)
-        fixed = 4 * U * (D / 2 + 4) * (long0 + most) + slip0[:, None]
-        # a string at y is not longer than it may be, but for what slip covers
-        error = fixed + 2 * U * (D / 2 + 4) * 2.02 * most + slip[:, None]
-        room = tl.min(tl.where(mask, (-h0 - 2 * fixed) / error, float("inf")), axis=1)
-        eta = tl.where(outside | (t < 1), eta * (1 - 1 / (1 + room)), 1.0)
-        unsound = mask & ~(-h0 > 2 * fixed)
-    else:
-        unsound = mask & ~(h0 < 0)
-    wrong = tl.max(tl.where(unsound | (h != h), 1, 0), axis=1)
-    eta = tl.where(wrong > 0, float("nan"), eta)
-    tl.store(y + n[:, None] * SIZE + e[None, :], between(anchor, point, eta[:, None]), within)
-    tl.store(weight + n, eta, alive)
-    tl.store(active + n, tl.where(outside, which, -1), alive)
+    whole = tl.max(tl.maximum(i, j), axis=1) < BODIES
+    place = (e % D if TOGETHER else e)[None, :]
+    if ROWL == 0:
+        most = tl.load(lengths + link, link < M, other=1e30).to(F)[None, :]
+        inverse, least = 1 / most, tl.min(most, axis=1)
+    if ROW0 == 0:
+        anchor = tl.load(x0 + place, (e < SIZE)[None, :], other=0.0).to(F)
+        far0 = tl.max(tl.abs(anchor), axis=1)
+    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+        n = (k * B + tl.arange(0, B)).to(tl.int64)
+        alive = n < N
+        within = alive[:, None] & (e < SIZE)[None, :]
+        at = n[:, None] * SIZE + e[None, :]
+        if ROWL != 0:
+            most = tl.load(lengths + n[:, None] * ROWL + link[None, :], alive[:, None] & there, other=float("inf")).to(
+                F
+            )
+            inverse, least = 1 / most, tl.min(most, axis=1)
+        if ROW0 != 0:
+            anchor = tl.load(x0 + n[:, None] * ROW0 + place, within, other=0.0).to(F)
+            far0 = tl.max(tl.abs(anchor), axis=1)
+        point = tl.load(x + at, within, other=0.0).to(F)
+        far, t = tl.max(tl.abs(point), axis=1), tl.full((B,), 1.0, F)
+        row, row0 = n[:, None] * SIZE, n[:, None] * ROW0
+        mask = alive[:, None] & (whole[:, None] & there)
+        long = _quickly(x, row, i, j, mask, D, F, not STRICT)
+        long0 = tl.zeros_like(long) if TOGETHER else _quickly(x0, row0, i, j, mask, D, F, not STRICT)
+        plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST)
+        if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
+            t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+            long, long0 = _lengths(x, row, x0, row0, i, j, t[:, None], mask, TOGETHER, BODIES, D, F)
+            point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
+        h, h0 = long - most, long0 - most
+        if STRICT:
+            h += U * (D / 2 + 6) * (long + most)
+        over = there & (h > 0)
+        ratio = h * inverse if TOGETHER else h / tl.where(over, -h0, 1.0)
+        s, which = tl.max(tl.where(over, ratio, 0.0), axis=1, return_indices=True)
+        bad = there & ((h != h) | ~(h0 < 0))
+        outside = s > 0
+        eta = divided(tl.full((B,), 1.0, F), 1 + s)
+        if STRICT:
+            kept, sound = _kept(
+                eta, tl.minimum(far, HUGE), far0, least, most, long0, mask, TOGETHER, D, ENDS, U, NARROW, SMALLEST
+            )
+            eta = tl.where(sound, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
+        eta = tl.where(whole & (tl.max(tl.where(bad, 1, 0), axis=1) == 0), eta, float("nan"))
+        tl.store(y + at, moved(anchor, point, eta), within)
+        tl.store(weight + n, eta, alive)
+        tl.store(active + n, tl.where(outside, which, -1), alive)
 
 
 @triton.jit
 def _backward(
     g, x, x0, links, lengths, weight, active, dx, dx0, N,
-    BODIES: tl.constexpr, D: tl.constexpr, SHARED: tl.constexpr, ROW0: tl.constexpr, ROWL: tl.constexpr,
+    BODIES: tl.constexpr, D: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr, ROWL: tl.constexpr,
     STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr,
     U: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = BODIES * D
-    n = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
-    alive = n < N
-    t = _factor(x, n, alive, SIZE, WIDTH, F, HUGE)
-    eta = tl.load(weight + n, alive, other=1.0)
-    which = tl.load(active + n, alive, other=-1)
-    outside = which >= 0
-    link = tl.where(outside, which, 0)
-    i = tl.load(links + 2 * link, alive, other=0).to(tl.int32)
-    j = tl.load(links + 2 * link + 1, alive, other=0).to(tl.int32)
-    most = tl.load(lengths + n * ROWL + link, alive, other=1.0).to(F)
-    long, long0 = _lengths(x, n * SIZE, x0, n * ROW0, i, j, t, alive, SHARED, BODIES, D, F)
-    a, b = long0 - most, long - most
-    if STRICT:
-        b += U * (D / 2 + 4) * (long + most)
-    b = tl.where(outside, b, 0.0)
-
     e = tl.arange(0, WIDTH)[None, :]
-    within = alive[:, None] & (e < SIZE)
-    row, row0 = n[:, None] * SIZE, n[:, None] * ROW0
     body, c = e // D, e % D
-    incoming = tl.load(g + row + e, within, other=0.0).to(F)
-    point = tl.load(x + row + e, within, other=0.0).to(F)
-    anchor = tl.load(x0 + row0 + (c if SHARED else e), within, other=0.0).to(F)
-    point = between(anchor, point, t[:, None])
-    along = tl.sum(incoming * (point - anchor), axis=1)
-    span, span0 = _spanned(x, row, x0, row0, i[:, None], j[:, None], c, t[:, None], within, SHARED, BODIES, D, F)
-    sign = tl.where(body == i[:, None], 1.0, 0.0) - tl.where(body == j[:, None], 1.0, 0.0)
-    # the quotients one after another: (a - b)^2 may overflow
-    pull = tl.where(outside, along / (a - b) * (a / (a - b)) / tl.where(long > 0, long, 1.0), 0.0)
-    inner = eta[:, None] * incoming + pull[:, None] * sign * span
-    tl.store(dx + row + e, t[:, None] * inner, within)
-    if ANCHORED:
-        outer = (1 - eta[:, None]) * incoming + (1 - t[:, None]) * inner
-        if SHARED:
-            for k in tl.static_range(D):
-                total = tl.sum(tl.where(within & (c == k), outer, 0.0), axis=1)
-                tl.store(dx0 + n * D + k, total, alive)
-        else:
-            push = tl.where(outside, -along / (a - b) * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0), 0.0)
-            tl.store(dx0 + row + e, outer + push[:, None] * sign * span0, within)
+    if ROW0 == 0:
+        anchor = tl.load(x0 + (c if TOGETHER else e), e < SIZE, other=0.0).to(F)
+    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+        n = (k * B + tl.arange(0, B)).to(tl.int64)
+        alive = n < N
+        row, row0 = n * SIZE, n * ROW0
+        at, within = row[:, None] + e, alive[:, None] & (e < SIZE)
+        incoming = tl.load(g + at, within, other=0.0).to(F)
+        point = tl.load(x + at, within, other=0.0).to(F)
+        if ROW0 != 0:
+            anchor = tl.load(x0 + row0[:, None] + (c if TOGETHER else e), within, other=0.0).to(F)
+        eta = tl.load(weight + n, alive, other=1.0)
+        which = tl.load(active + n, alive, other=-1)
+        outside = which >= 0
+        link = tl.where(outside, which, 0)
+        i = tl.load(links + 2 * link, alive, other=0).to(tl.int32)
+        j = tl.load(links + 2 * link + 1, alive, other=0).to(tl.int32)
+        most = tl.load(lengths + n * ROWL + link, alive, other=1.0).to(F)
+        far = tl.max(tl.abs(point), axis=1)
+        t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+        long, long0 = _lengths(x, row, x0, row0, i, j, t, alive, TOGETHER, BODIES, D, F)
+        a, b = long0 - most, long - most
+        if STRICT:
+            b += U * (D / 2 + 6) * (long + most)
+        b = tl.where(outside, b, 0.0)
+        point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
+        along = tl.sum(incoming * (point - anchor), axis=1)
+        # the quotients one after another: (a - b)^2 may overflow
+        pull = tl.where(outside, along / (a - b) * (a / (a - b)) / tl.where(long > 0, long, 1.0), 0.0)
+        push = tl.where(outside, -along / (a - b) * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0), 0.0)
+        sign = tl.where(body == i[:, None], 1.0, 0.0) - tl.where(body == j[:, None], 1.0, 0.0)
+        inner, outer = eta[:, None] * incoming, (1 - eta[:, None]) * incoming
+        for q in tl.static_range(D):
+            span, span0 = _spanned(x, row, x0, row0, i, j, q, t, alive, TOGETHER, BODIES, D, F)
+            inner += tl.where(c == q, (pull * span)[:, None] * sign, 0.0)
+            if ANCHORED and not TOGETHER:
+                outer += tl.where(c == q, (push * span0)[:, None] * sign, 0.0)
+        tl.store(dx + at, t[:, None] * inner, within)
+        if ANCHORED:
+            outer += (1 - t[:, None]) * inner
+            if TOGETHER:
+                for q in tl.static_range(D):
+                    total = tl.sum(tl.where(within & (c == q), outer, 0.0), axis=1)
+                    tl.store(dx0 + n * D + q, total, alive)
+            else:
+                tl.store(dx0 + at, outer, within)
 
 
 WIDEST = 4096
@@ -192,7 +240,7 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     """g(x) by the kernels, or None where they do not apply."""
     links, lengths = set.links, set.lengths
     if not isinstance(lengths, Tensor):
-        lengths = torch.full((1,), lengths, dtype=working(x.dtype), device=x.device)
+        lengths = constant(float(lengths), working(x.dtype), x.device)
     fit = lengths.dtype == working(x.dtype) and anchor.dtype in (x.dtype, lengths.dtype) and isinstance(links, Tensor)
     if method != "chord" or not fit or lengths.requires_grad or links.ndim != 2 or 0 in (*x.shape, *links.shape):
         return None
@@ -213,7 +261,7 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     return y.reshape(*batch, bodies, d)
 
 
-@torch.library.triton_op("inset::strings", mutates_args={})
+@operator("strings")
 def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
     """y, eta and the link that set it or -1, for x `(N, bodies, d)`.
 
@@ -225,14 +273,14 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
     eta = x.new_empty(samples, dtype=working(x.dtype))
     active = x.new_empty(samples, dtype=torch.int32)
     launched(
-        _forward, False, x, max(width, many), x, anchor, links, lengths, y, eta, active,
+        _forward, True, x, 2 * max(width, many), x, anchor, links, lengths, y, eta, active,
         BODIES=bodies, D=d, M=links.shape[0], STRICT=strict, ENDS=2.001 * math.sqrt(d), WIDTH=width, LINKS=many,
         **_layout(anchor, lengths),
     )  # fmt: skip
     return y, eta, active
 
 
-@torch.library.triton_op("inset::strings_backward", mutates_args={})
+@operator("strings_backward")
 def strings_backward(
     g: Tensor, x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, eta: Tensor, active: Tensor, strict: bool,
     anchored: bool,
@@ -243,7 +291,7 @@ def strings_backward(
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
     width, dx, dx0 = power(bodies * d), torch.empty_like(x), torch.empty_like(anchor)
     launched(
-        _backward, False, x, width, g, x, anchor, links, lengths, eta, active, dx, dx0,
+        _backward, True, x, width, g, x, anchor, links, lengths, eta, active, dx, dx0,
         BODIES=bodies, D=d, STRICT=strict, ANCHORED=anchored, WIDTH=width, **_layout(anchor, lengths),
     )  # fmt: skip
     return dx, dx0
@@ -253,7 +301,7 @@ def _layout(anchor: Tensor, lengths: Tensor) -> dict[str, Any]:
     """Where a kernel finds the anchor and the lengths of a sample."""
     row0 = anchor.shape[1] * anchor.shape[2] if anchor.shape[0] > 1 else 0
     row = lengths.shape[1] if lengths.shape[0] > 1 else 0
-    return {"SHARED": anchor.shape[1] == 1, "ROW0": row0, "ROWL": row}
+    return {"TOGETHER": anchor.shape[1] == 1, "ROW0": row0, "ROWL": row}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -273,4 +321,4 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     return dx, dx0 if ctx.needs_input_grad[1] else None, None, None, None
 
 
-torch.library.register_autograd("inset::strings", _derivatives, setup_context=_keep)
+strings.differentiate(_keep, _derivatives)

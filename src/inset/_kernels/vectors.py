@@ -20,6 +20,7 @@ from ..sets.ellipsoid import Ellipsoid
 from ..sets.simplex import Simplex
 from . import bounds, norms
 from ._launch import launched, power, rows, working
+from ._operator import constant, operator
 
 NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
 """Kinds of sets: |x - p| <= r; |(x - p) q| <= r; p <= x <= q; the same with Python numbers, which have been rounded;
@@ -76,13 +77,14 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
 def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: torch.Size) -> Tensor:
     """A field as `(N or 1, *event)`; of no use where there is none."""
     if v is None:
-        return x.new_empty((1, *event), dtype=working(x.dtype))
+        return constant(0.0, working(x.dtype), x.device)
     if not isinstance(v, Tensor):
-        return torch.full((1, *event), v, dtype=working(x.dtype), device=x.device)
+        one = constant(float(v), working(x.dtype), x.device)
+        return one.expand(1, *event).contiguous() if event else one
     return rows(v.broadcast_to((*v.shape[: v.ndim - len(event)], *event)), batch, len(event))
 
 
-@torch.library.triton_op("inset::vectors", mutates_args={})
+@operator("vectors")
 def vectors(
     x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool
 ) -> tuple[Tensor, Tensor]:
@@ -97,7 +99,7 @@ def vectors(
     return y, eta
 
 
-@torch.library.triton_op("inset::vectors_backward", mutates_args={})
+@operator("vectors_backward")
 def vectors_backward(
     g: Tensor, x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, eta: Tensor, kind: int, strict: bool,
     anchored: bool,
@@ -154,4 +156,4 @@ def _set(kind: int, x: Tensor, p: Tensor, q: Tensor, r: Tensor) -> ConvexSet:
     return Simplex(x.shape[-1], r) if kind == PLANE else Box(p, q)
 
 
-torch.library.register_autograd("inset::vectors", _derivatives, setup_context=_keep)
+vectors.differentiate(_keep, _derivatives)

@@ -1,0 +1,69 @@
+"""Functions that launch kernels, as torch calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._eager import PLAIN
+
+
+class Operator:
+    """A function of tensors that launches kernels, with its derivatives.
+
+    Where torch traces a program it is an operator of the library "inset"; elsewhere it is called as it is, which takes
+    the host a tenth of the time.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._plain: Callable[..., Any] = function
+        self._traced: Any = torch.library.triton_op(f"inset::{name}", function, mutates_args={})
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *inputs: Any) -> Any:
+        plain = torch._C._len_torch_dispatch_stack() == 0 and not torch.compiler.is_compiling()
+        if plain and all([type(v) in PLAIN for v in inputs if isinstance(v, Tensor)]):
+            return self._plain(*inputs)
+        return self._traced(*inputs)
+
+    def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any]) -> None:
+        """Set what is kept for the backward pass, `(ctx, inputs, outputs)`, and the derivatives, `(ctx, *g)`."""
+        function = self._plain
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *inputs: Any) -> Any:
+                outputs = function(*inputs)
+                ctx.set_materialize_grads(False)
+                keep(ctx, inputs, outputs)
+                return outputs
+
+            @staticmethod
+            def backward(ctx: Any, *g: Any) -> Any:
+                return derivatives(ctx, *g)
+
+        self._traced.register_autograd(derivatives, setup_context=keep)
+        self._plain = Function.apply
+
+
+def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
+    """A decorator: the function as an operator of this name."""
+    return lambda function: Operator(name, function)
+
+
+_CONSTANTS: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
+
+
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The number as a tensor of shape (1,), made once: a kernel for each call would cost more than the call."""
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # what a graph makes is the graph's
+    if capturing or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+        return torch.full((1,), value, dtype=dtype, device=device)
+    key = (value, dtype, device)
+    if key not in _CONSTANTS:
+        with torch.inference_mode(False):
+            _CONSTANTS[key] = torch.full((1,), value, dtype=dtype, device=device)
+    return _CONSTANTS[key]

@@ -1,0 +1,174 @@
+"""The kernels for trust regions, in Triton's interpreter on the CPU: the formulas of the set are the reference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import inset.torch  # noqa: F401  the kernels are part of this front-end
+from inset import GaussianKL
+from inset._gaussian import PARAMETERIZATIONS
+from inset._kernels import _launch, gaussians
+from inset._kernels.regions import fused
+from inset._project import interpolated
+
+N, K, D = 8, 3, 3
+Policies = Any
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes its time for each."""
+    monkeypatch.setattr(_launch, "PROGRAMS", 1)
+
+
+def region(
+    kind: Any, dtype: torch.dtype, average: bool = False, each: bool = False, epsilon: float = 0.05
+) -> tuple[GaussianKL, Policies, Policies]:
+    """A trust region, an anchor beside the old policy, and new policies from deep inside to far outside."""
+    random = torch.Generator().manual_seed(0)
+    event = (K, D) if average else (D,)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
+    batch = (N,) if each else ()
+    mean, scale = normal(*batch, *event), 0.5 * normal(*batch, D)
+    unit = torch.ones(D) if kind == "log_std" else (scale := scale.exp())
+    anchor = mean + 0.02 * normal(*event), scale + 0.01 * unit * normal(D)
+    size = torch.tensor([1e-3, 0.1, 1.0, 30.0]).repeat(N // 4)
+    x = mean + size.reshape(N, *(1 for _ in event)) * normal(N, *event), scale + size[:, None] * unit * normal(N, D)
+    bound: Any = epsilon + 0.01 * torch.rand(N, generator=random) if each else epsilon
+    return (
+        GaussianKL(mean, scale, bound, average, parameterization=kind),
+        (anchor[0], anchor[1]),
+        (x[0].to(dtype), x[1].to(dtype)),
+    )
+
+
+def both(set: GaussianKL, x: Policies, anchor: Policies, method: Any, strict: bool) -> list[list[Tensor]]:
+    """Means and scales and the derivatives by them: of the kernels, and of the formulas."""
+    found = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        leaves: Any = tuple(v.clone().requires_grad_() for v in x)
+        with np.errstate(all="ignore"):  # a GPU does not warn
+            y = apply(set, leaves, anchor, method, strict)
+            assert y is not None
+            g = [torch.linspace(-1, 1, v.numel()).reshape(v.shape).to(v.dtype) for v in y]
+            found.append([*(v.detach() for v in y), *torch.autograd.grad(y, leaves, g)])
+    return found
+
+
+def doubled(set: GaussianKL) -> GaussianKL:
+    epsilon = set.epsilon.double() if isinstance(set.epsilon, Tensor) else set.epsilon
+    return GaussianKL(
+        set.mean.double(), set.covariance.double(), epsilon, set.average, parameterization=set.parameterization
+    )
+
+
+CASES = list(itertools.product(PARAMETERIZATIONS, ("chord", "ray"), (False, True), (False, True)))
+
+
+@pytest.mark.parametrize(("kind", "method", "average", "each"), CASES)
+def test_kernel_is_the_formula(kind: str, method: str, average: bool, each: bool) -> None:
+    """Values and derivatives to rounding, without the margin."""
+    set, anchor, x = region(kind, torch.float32, average, each)
+    ours, reference = both(set, x, anchor, method, strict=False)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("kind", "method", "average", "each"), CASES[::3])
+def test_strict_holds_and_costs_little(dtype: torch.dtype, kind: str, method: str, average: bool, each: bool) -> None:
+    """The numbers are in the set in their own dtype and in float64, and about where the formula's are."""
+    set, anchor, x = region(kind, dtype, average, each)
+    ours, reference = both(set, x, anchor, method, strict=True)
+    y = (ours[0], ours[1])
+    assert set.contains(y).all()
+    assert (doubled(set).h((y[0].double(), y[1].double())) <= 0).all()
+    outside = ~(set.h(x) <= 0)
+    assert 0 < outside.sum() < N
+    for a, b in zip(y, x, strict=True):
+        assert torch.equal(a[~outside], b[~outside])
+    size = {torch.float32: 3e-4, torch.bfloat16: 0.2, torch.float16: 0.03}[dtype]
+    for a, b in zip(ours[:2], reference[:2], strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=size)
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+def test_ray_reaches_the_boundary(kind: str) -> None:
+    """And chord stops before it."""
+    set, _, x = region(kind, torch.float32)
+    x = (x[0][3:4], x[1][3:4])
+    anchor = (set.mean, set.covariance)
+    ray, chord = (fused(set, x, anchor, method, True) or () for method in ("ray", "chord"))
+    assert -1e-3 < doubled(set).h(tuple(v.double() for v in ray)).item() / 0.05 <= 0
+    assert doubled(set).h(tuple(v.double() for v in chord)).item() / 0.05 < -0.5
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+@pytest.mark.parametrize("method", ["chord", "ray"])
+def test_what_is_extreme(kind: str, method: str) -> None:
+    """NaN and infinity stay with their sample, huge policies come back finite, a bad anchor is loud."""
+    set, anchor, x = region(kind, torch.float32)
+    x[0][0, 1], x[1][1, 2], x[0][2, 0], x[1][3, 0], x[1][4] = math.nan, math.inf, 3e38, -1e30, 1e12
+    with np.errstate(all="ignore"):
+        y = fused(set, x, anchor, method, True)
+        lost = fused(set, x, (anchor[0] + 5, anchor[1]), method, True)
+    assert y is not None and lost is not None
+    assert all(v[:2].isnan().all() and v[2:].isfinite().all() for v in y)
+    assert set.contains((y[0][2:], y[1][2:])).all()
+    assert all(v.isnan().all() for v in lost)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("method", ["chord", "ray"])
+def test_second_derivative_is_that_of_the_formulas(method: Any, average: bool) -> None:
+    set, anchor, x = region("log_std", torch.float32, average)
+    found = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        leaves: Any = tuple(v.clone().requires_grad_() for v in x)
+        y = apply(set, leaves, anchor, method, False)
+        assert y is not None
+        first = torch.autograd.grad(torch.stack([v.sin().sum() for v in y]).sum(), leaves, create_graph=True)
+        found.append(torch.autograd.grad(torch.stack([v.square().sum() for v in first]).sum(), leaves))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_where_it_does_not_apply() -> None:
+    set, anchor, x = region("log_std", torch.float32)
+    learned = GaussianKL(set.mean.clone().requires_grad_(), set.covariance, 0.05, False, parameterization="log_std")
+    moving = (anchor[0].clone().requires_grad_(), anchor[1])
+    full = GaussianKL(set.mean, torch.eye(D), 0.05, False, False)
+    assert fused(learned, x, anchor, "chord", True) is None
+    assert fused(set, x, moving, "chord", True) is None
+    assert fused(full, x, anchor, "chord", True) is None
+    assert fused(set, (x[0].double(), x[1].double()), anchor, "chord", True) is None
+    assert fused(set, x, anchor, "near", True) is None
+
+
+def test_one_output_alone_can_be_used() -> None:
+    set, anchor, x = region("log_std", torch.float32)
+    grads = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        leaves: Any = tuple(v.clone().requires_grad_() for v in x)
+        y = apply(set, leaves, anchor, "chord", False)
+        assert y is not None
+        grads.append(torch.autograd.grad(y[0].sum(), leaves))
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_farthest_is_that_of_the_set() -> None:
+    """Beyond it the set pulls points back as well."""
+    set, anchor, _ = region("covariance", torch.float32)
+    far = (set.mean + 10 * float(gaussians.FARTHEST.value), set.covariance)
+    assert 0 < set.domain(anchor, far).item() < 1
