@@ -18,17 +18,19 @@ from ..sets.ball import Ball
 from ..sets.box import Box
 from ..sets.ellipsoid import Ellipsoid
 from ..sets.gaussian_kl import GaussianKL
+from ..sets.lmi import LMI
 from ..sets.polytope import Polytope
 from ..sets.second_order_cone import SecondOrderCone
 from ..sets.simplex import Simplex
 from ..sets.strings import Strings
-from . import polytopes, regions, second_order_cones, strings, vectors
+from . import lmis, polytopes, regions, second_order_cones, strings, vectors
 
 KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
     Ball: vectors.ball,
     Box: vectors.box,
     Ellipsoid: vectors.ellipsoid,
     GaussianKL: regions.fused,
+    LMI: lmis.fused,
     Polytope: polytopes.fused,
     SecondOrderCone: second_order_cones.fused,
     Simplex: vectors.simplex,

@@ -10,6 +10,14 @@ from torch import Tensor
 
 from .._eager import PLAIN
 
+KINDS = (*PLAIN, int, float, bool, str)
+"""Types of inputs that are not those of some tracer."""
+
+
+def watched() -> bool:
+    """Whether a mode of torch, such as those of its compilers, sees every operation."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
 
 class Operator:
     """A function of tensors that launches kernels, with its derivatives.
@@ -24,10 +32,9 @@ class Operator:
         self.__doc__ = function.__doc__
 
     def __call__(self, *inputs: Any) -> Any:
-        plain = torch._C._len_torch_dispatch_stack() == 0 and not torch.compiler.is_compiling()
-        if plain and all([type(v) in PLAIN for v in inputs if isinstance(v, Tensor)]):
-            return self._plain(*inputs)
-        return self._traced(*inputs)
+        if torch.compiler.is_compiling() or watched() or any([type(v) not in KINDS for v in inputs]):
+            return self._traced(*inputs)
+        return self._plain(*inputs)
 
     def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any]) -> None:
         """Set what is kept for the backward pass, `(ctx, inputs, outputs)`, and the derivatives, `(ctx, *g)`."""
@@ -59,8 +66,9 @@ _CONSTANTS: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
 
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The number as a tensor of shape (1,), made once: a kernel for each call would cost more than the call."""
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()  # what a graph makes is the graph's
-    if capturing or torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or watched():
+        return torch.full((1,), value, dtype=dtype, device=device)
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # what a graph makes is the graph's
         return torch.full((1,), value, dtype=dtype, device=device)
     key = (value, dtype, device)
     if key not in _CONSTANTS:

@@ -69,6 +69,23 @@ def _lengths(
 
 
 @triton.jit
+def _tile(x, k, N, B: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr):
+    """The numbers of tile k, asked for before they are needed."""
+    n, e = (k * B + tl.arange(0, B)).to(tl.int64), tl.arange(0, WIDTH)
+    return tl.load(x + n[:, None] * SIZE + e[None, :], (n < N)[:, None] & (e < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
+def _spans(point, sign, c, up, D: tl.constexpr):
+    """|p_i - p_j| from all coordinates and the signs of both ends, with numbers scaled by `up` on the way."""
+    square = tl.zeros_like(up)
+    for q in tl.static_range(D):  # type: ignore[misc]
+        span = tl.sum(tl.where(c == q, sign * point, 0.0), axis=1) * up
+        square += span * span
+    return root(square) / up
+
+
+@triton.jit
 def _quickly(x, row, i, j, mask, D: tl.constexpr, F: tl.constexpr, EXACT: tl.constexpr):
     """|p_i - p_j|, if its square does not overflow; up to 2 units in the last place unless EXACT."""
     first, second = tl.load(x + row + i * D, mask, other=0.0), tl.load(x + row + j * D, mask, other=0.0)
@@ -130,11 +147,14 @@ def _forward(
     if ROW0 == 0:
         anchor = tl.load(x0 + place, (e < SIZE)[None, :], other=0.0).to(F)
         far0 = tl.max(tl.abs(anchor), axis=1)
+    ahead = _tile(x, tl.program_id(0), N, B, SIZE, WIDTH)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         alive = n < N
         within = alive[:, None] & (e < SIZE)[None, :]
         at = n[:, None] * SIZE + e[None, :]
+        point = ahead.to(F)
+        ahead = _tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH)
         if ROWL != 0:
             most = tl.load(lengths + n[:, None] * ROWL + link[None, :], alive[:, None] & there, other=float("inf")).to(
                 F
@@ -143,7 +163,6 @@ def _forward(
         if ROW0 != 0:
             anchor = tl.load(x0 + n[:, None] * ROW0 + place, within, other=0.0).to(F)
             far0 = tl.max(tl.abs(anchor), axis=1)
-        point = tl.load(x + at, within, other=0.0).to(F)
         far, t = tl.max(tl.abs(point), axis=1), tl.full((B,), 1.0, F)
         row, row0 = n[:, None] * SIZE, n[:, None] * ROW0
         mask = alive[:, None] & (whole[:, None] & there)
@@ -179,24 +198,27 @@ def _backward(
     g, x, x0, links, lengths, weight, active, dx, dx0, N,
     BODIES: tl.constexpr, D: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr, ROWL: tl.constexpr,
     STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr,
-    U: tl.constexpr, HUGE: tl.constexpr,
+    U: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = BODIES * D
+    FAST: tl.constexpr = SHIFT**0.5 / 64
     e = tl.arange(0, WIDTH)[None, :]
     body, c = e // D, e % D
     if ROW0 == 0:
         anchor = tl.load(x0 + (c if TOGETHER else e), e < SIZE, other=0.0).to(F)
+    ahead, coming = _tile(x, tl.program_id(0), N, B, SIZE, WIDTH), _tile(g, tl.program_id(0), N, B, SIZE, WIDTH)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         alive = n < N
-        row, row0 = n * SIZE, n * ROW0
-        at, within = row[:, None] + e, alive[:, None] & (e < SIZE)
-        incoming = tl.load(g + at, within, other=0.0).to(F)
-        point = tl.load(x + at, within, other=0.0).to(F)
+        at, within = n[:, None] * SIZE + e, alive[:, None] & (e < SIZE)
+        point, incoming = ahead.to(F), coming.to(F)
+        ahead, coming = (
+            _tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH),
+            _tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH),
+        )
         if ROW0 != 0:
-            anchor = tl.load(x0 + row0[:, None] + (c if TOGETHER else e), within, other=0.0).to(F)
-        eta = tl.load(weight + n, alive, other=1.0)
-        which = tl.load(active + n, alive, other=-1)
+            anchor = tl.load(x0 + n[:, None] * ROW0 + (c if TOGETHER else e), within, other=0.0).to(F)
+        eta, which = tl.load(weight + n, alive, other=1.0), tl.load(active + n, alive, other=-1)
         outside = which >= 0
         link = tl.where(outside, which, 0)
         i = tl.load(links + 2 * link, alive, other=0).to(tl.int32)
@@ -204,23 +226,26 @@ def _backward(
         most = tl.load(lengths + n * ROWL + link, alive, other=1.0).to(F)
         far = tl.max(tl.abs(point), axis=1)
         t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
-        long, long0 = _lengths(x, row, x0, row0, i, j, t, alive, TOGETHER, BODIES, D, F)
+        point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
+        sign = tl.where(body == i[:, None], 1.0, 0.0) - tl.where(body == j[:, None], 1.0, 0.0)
+        up = tl.where(far > FAST, 1 / SHIFT, tl.where(far < 1 / FAST, SHIFT, 1.0)).to(F)
+        long = _spans(point, sign, c, up, D)
+        long0 = tl.zeros_like(long) if TOGETHER else _spans(anchor, sign, c, up, D)
         a, b = long0 - most, long - most
         if STRICT:
             b += U * (D / 2 + 6) * (long + most)
         b = tl.where(outside, b, 0.0)
-        point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
         along = tl.sum(incoming * (point - anchor), axis=1)
         # the quotients one after another: (a - b)^2 may overflow
         pull = tl.where(outside, along / (a - b) * (a / (a - b)) / tl.where(long > 0, long, 1.0), 0.0)
         push = tl.where(outside, -along / (a - b) * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0), 0.0)
-        sign = tl.where(body == i[:, None], 1.0, 0.0) - tl.where(body == j[:, None], 1.0, 0.0)
         inner, outer = eta[:, None] * incoming, (1 - eta[:, None]) * incoming
         for q in tl.static_range(D):
-            span, span0 = _spanned(x, row, x0, row0, i, j, q, t, alive, TOGETHER, BODIES, D, F)
-            inner += tl.where(c == q, (pull * span)[:, None] * sign, 0.0)
+            span = pull * tl.sum(tl.where(c == q, sign * point, 0.0), axis=1)
+            inner += tl.where(c == q, span[:, None] * sign, 0.0)
             if ANCHORED and not TOGETHER:
-                outer += tl.where(c == q, (push * span0)[:, None] * sign, 0.0)
+                span = push * tl.sum(tl.where(c == q, sign * anchor, 0.0), axis=1)
+                outer += tl.where(c == q, span[:, None] * sign, 0.0)
         tl.store(dx + at, t[:, None] * inner, within)
         if ANCHORED:
             outer += (1 - t[:, None]) * inner
