@@ -20,11 +20,11 @@ from ._rows import near, number, row, tile
 
 @triton.jit
 def _onto(x, total, D: tl.constexpr, EPS: tl.constexpr):
-    """x moved along the diagonal onto sum x = total; x itself if it is there up to rounding."""
+    """x moved along the diagonal onto sum x = total, x itself if it is there up to rounding; and how far it was off."""
     off = tl.sum(x, axis=1) - total
     there = tl.abs(off) <= 2 * D * EPS * (tl.sum(tl.abs(x), axis=1) + tl.abs(total))
     result = _lowered(x, off, D)
-    return tl.where(there[:, None], x, _lowered(result, tl.sum(result, axis=1) - total, D))
+    return tl.where(there[:, None], x, _lowered(result, tl.sum(result, axis=1) - total, D)), off
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def _fields(
     anchor, total = row(x0, n, N, WIDTH, D, ROW0, F), 1.0
     if PLANE:
         total = number(r, n, N, ROWR, F)
-        anchor = _onto(anchor, total, D, 2 * U)
+        anchor, _off = _onto(anchor, total, D, 2 * U)  # type: ignore[misc]
         low = tl.where((tl.arange(0, WIDTH) < D)[None, :], 0.0 * anchor, -float("inf"))
         high = tl.zeros_like(low) + float("inf")
     else:
@@ -95,20 +95,24 @@ def _gauge(
     point, anchor, down, up, total,
     PLANE: tl.constexpr, D: tl.constexpr, EPS: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
-    """The point on the plane, if there is one, by what factor it was pulled back, x - x0 and its gauges."""
+    """The point on the plane, if there is one, by what factor it was pulled back, x - x0, its gauges, and a check.
+
+    The latter is 0 for points that are finite.
+    """
     given, t = point, tl.full((point.shape[0],), 1.0, point.dtype)
+    check = t
     if PLANE:
-        point = _onto(given, total, D, EPS)
+        point, check = _onto(given, total, D, EPS)  # type: ignore[misc]
     away = point - anchor
     gauge = away * down if PLANE else tl.maximum(away * down, away * up)
     far = tl.max(tl.abs(given), axis=1) if PLANE else tl.max(gauge, axis=1)
     if tl.max(far, axis=0) > HUGE:
         point, t = near(given, anchor, HUGE)
         if PLANE:
-            point = _onto(point, total, D, EPS)
+            point, check = _onto(point, total, D, EPS)  # type: ignore[misc]
         away = point - anchor
         gauge = away * down if PLANE else tl.maximum(away * down, away * up)
-    return point, t, away, gauge
+    return point, t, away, gauge, 0 * check if PLANE else tl.sum(0 * away, axis=1)
 
 
 @triton.jit
@@ -133,7 +137,7 @@ def forward(
             kept, sound = _margin(anchor, low, high, PLANE, LOOSE, STRICT, U, NARROW, SMALLEST)
             down, up = -1 / (anchor - low), 1 / (high - anchor)
         point = tl.load(x + at, mask, other=0.0).to(F)
-        point, t, away, gauge = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
+        point, t, away, gauge, check = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
         excess = low - point
         if STRICT and LOOSE:  # Python numbers were rounded
             excess = tl.maximum(excess + U * _finite(low), point - high + U * _finite(high))
@@ -144,8 +148,7 @@ def forward(
         eta = tl.where(outside, divided(1.0 + 0 * m, tl.where(m > 1, m, 1.0)), 1.0)
         if STRICT:
             eta = tl.where(outside | (t < 1), eta * kept, 1.0)
-        known = tl.sum(0 * away, axis=1) == 0
-        eta = tl.where(sound & known, eta, float("nan"))
+        eta = tl.where(sound & (check == 0), eta, float("nan"))
         tl.store(y + at, tl.where(eta[:, None] == 1, point, anchor + eta[:, None] * away), mask)
         tl.store(weight + n, eta, alive)
 
@@ -171,7 +174,7 @@ def backward(
             down, up = -1 / (anchor - low), 1 / (high - anchor)
         point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
         eta = tl.load(weight + n, alive, other=1.0)
-        point, t, away, gauge = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
+        point, t, away, gauge, _check = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
         m, which = tl.max(gauge, axis=1, return_indices=True)
         outside = m > 1
         m = tl.where(outside, m, 1.0)

@@ -11,7 +11,7 @@ from .._gaussian import PARAMETERIZATIONS
 from .._project import interpolated
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussians
-from ._launch import launched, power, rows
+from ._launch import WARP, launched, power, rows
 from ._operator import constant, operator
 
 WIDEST = 8192
@@ -59,7 +59,7 @@ def gaussian(
     """
     y, v, eta = torch.empty_like(means), torch.empty_like(scales), means.new_empty(means.shape[0], dtype=torch.float32)
     launched(
-        gaussians.forward, True, means, 2 * power(means.shape[1]),
+        gaussians.forward, True, means, _width(means),
         means, scales, means0, scales0, mean, scale, epsilon, y, v, eta,
         KIND=kind, RAY=ray, STRICT=strict, **_layout(means, scales, means0, scales0, mean, scale, epsilon),
     )  # fmt: skip
@@ -74,11 +74,17 @@ def gaussian_backward(
     """The derivatives by the means and by the scales."""
     dm, ds = torch.empty_like(means), torch.empty_like(scales)
     launched(
-        gaussians.backward, True, means, 2 * power(means.shape[1]),
+        gaussians.backward, True, means, _width(means),
         g, g2, means, scales, means0, scales0, mean, scale, epsilon, eta, dm, ds,
         KIND=kind, RAY=ray, **_layout(means, scales, means0, scales0, mean, scale, epsilon),
     )  # fmt: skip
     return dm, ds
+
+
+def _width(means: Tensor) -> int:
+    """The numbers of a sample that count for a tile: means and scales, if a warp holds both."""
+    width = power(means.shape[1])
+    return 2 * width if 2 * width * means.element_size() <= WARP else width
 
 
 def _layout(means: Tensor, scales: Tensor, *fields: Tensor) -> dict[str, Any]:
