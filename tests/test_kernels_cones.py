@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from triton.runtime import interpreter
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import SecondOrderCone
 from inset._kernels import _launch
-from inset._kernels.second_order_cones import fused
+from inset._kernels.second_order_cones import _constants, cone, fused
 from inset._project import interpolated
 
 N = 70
@@ -81,6 +84,30 @@ def test_margin_is_needed_and_enough() -> None:
     assert loose is not None and y is not None
     assert not (doubled(set).h(loose.double()) <= 0).all()
     assert (doubled(set).h(y.double()) <= 0).all()
+
+
+def test_margin_covers_the_products_of_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If every product is off by as much as theirs may be, s is an upper bound still, and eta is less."""
+    set, anchor, x = drawn()
+    x = x[x.abs().amax(-1) < 100]
+    dot = interpreter.InterpreterBuilder.create_dot
+
+    def off(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        found = dot(self, a, b, d, *rest)
+        size = np.abs(a.data) @ np.abs(b.data)
+        last = next(calls) % 3 == 2  # of the three products for a row, that of the large numbers
+        return interpreter.TensorHandle((found.data - last * 2.0**-21 * size).astype(np.float32), found.dtype)
+
+    calls = itertools.count()
+    fields = (set.A, set.b, set.z, set.d)
+    constants = _constants(*fields, strict=True, anchor=anchor)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", off)
+    _, eta, raw, cone_ = cone(x, *fields, anchor, *constants, True)
+    wide, outside = doubled(set), raw > 0
+    depth = -wide.constraints(anchor.double())
+    exact = (wide.constraints(x.double()) / depth).amax(-1)
+    assert outside.any() and (1 / raw[outside].double() - 1 > exact[outside]).all()
+    assert (eta[outside] < (1 - 1e-7) * raw[outside]).all() and len(cone_) == len(x)
 
 
 def test_what_is_extreme() -> None:

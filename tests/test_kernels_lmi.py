@@ -12,7 +12,7 @@ from torch import Tensor
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import LMI
-from inset._kernels import _launch
+from inset._kernels import _launch, lmis
 from inset._kernels.lmis import fused
 from inset._project import interpolated
 
@@ -83,6 +83,26 @@ def test_margin_is_needed_and_enough() -> None:
     assert loose is not None and y is not None
     assert not (doubled(set).h(loose.double()) <= 0).all()
     assert (doubled(set).h(y.double()) <= 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_margin_covers_the_solver(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the eigenvalues are off by some units of the matrix, s is an upper bound still, and eta is less."""
+    set, anchor, x = drawn()
+    x = x[x.abs().amax(-1) < 100]
+
+    def off(S: Tensor) -> tuple[Tensor, Tensor]:
+        values, V = torch.linalg.eigh(S)
+        return values + 4 * 2.0**-24, V
+
+    stack, constants = lmis.KINDS[method].known(set.A, set.C, anchor=anchor)
+    monkeypatch.setattr(lmis, "symmetric_eigen", off)
+    _, eta, raw, _ = lmis.lmi(x, set.A, set.C, anchor, stack, constants, method, True)
+    w = (x - anchor).double()
+    total = (w @ stack[:-1].double() + stack[-1].double()).reshape(len(x), 3, 3)
+    exact, outside = -torch.linalg.eigvalsh(total)[:, 0] * constants[0].double(), raw > 0
+    assert outside.any() and (1 / raw[outside].double() - 1 > exact[outside]).all()
+    assert (eta[outside] < (1 - 1e-7) * raw[outside]).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
