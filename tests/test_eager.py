@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import inset.torch
 from inset import Ball, Box, ConvexSet, Ellipsoid, Polytope
-from inset import _eager as eager
+from inset._eager import lines as eager
 from inset._project import interpolated
 
 N, M, D = 64, 30, 8

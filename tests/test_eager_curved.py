@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import inset.torch
 from inset import LMI, Ball, ConvexSet, Quadratic, SecondOrderCone
-from inset import _eager as eager
-from inset import _eager_quadratics as quadratics
+from inset._eager import lines as eager
+from inset._eager import quadratics
 from inset._project import interpolated
 from inset._strict import Margin
 
@@ -164,14 +164,14 @@ def test_strict_holds_where_matrices_are_not_quite_symmetric(dtype: torch.dtype)
 def test_the_margin_is_that_of_the_formulas_or_more(dtype: torch.dtype, kind: str, method: str) -> None:
     set, anchor, x = made(kind, dtype, 4, 3.0)
     fields = eager.KNOWN[type(set)][method].fields(set, method)
-    known = eager._known(eager.KNOWN[type(set)][method], fields, anchor)
+    known = eager.remembered(eager.KNOWN[type(set)][method], fields, anchor)
     eta = torch.linspace(0, 1, N, dtype=dtype)[:, None]
     length = (x.norm(dim=-1, keepdim=True) if method == "chord" else (x - anchor).norm(dim=-1, keepdim=True)) * 1.001
     margin = Margin((set,), anchor, [set.constraints(anchor)], 0.0, dtype)
     y = torch.lerp(anchor, x, eta)
     error = margin.fixed + margin._bounds(y, margin._displacement(y), 2)
     theirs = (error / (margin.depth - margin.at_anchor)).amax(-1, keepdim=True)
-    assert (known.error(eta, length) >= 0.99 * theirs).all()
+    assert (known.margin.at(eta, length) >= 0.99 * theirs).all()
 
 
 def test_the_margin_of_quadratics_grows_with_the_square() -> None:
@@ -179,10 +179,10 @@ def test_the_margin_of_quadratics_grows_with_the_square() -> None:
     assert isinstance(set, Quadratic)
     for method in METHODS:
         kind = eager.KNOWN[Quadratic][method]
-        known = eager._known(kind, kind.fields(set, method), anchor)
+        known = eager.remembered(kind, kind.fields(set, method), anchor)
         far = torch.tensor([1e3, 1e4])
         least = 2**-24 * (2 * D + 8) * set.P.norm() * far**2 / -(anchor @ (set.P @ anchor / 2 + set.q) + set.r)
-        assert (known.error(torch.ones(2), far) > least).all()
+        assert (known.margin.at(torch.ones(2), far) > least).all()
 
 
 @over_methods

@@ -296,6 +296,39 @@ def test_dtypes_mix(x_dtype: torch.dtype, set_dtype: torch.dtype) -> None:
     assert y.dtype == x_dtype and layer.set is not None and layer.set.contains(y).all()
 
 
+def test_a_field_that_changes() -> None:
+    """In place, replaced, loaded, in another dtype: the layer is one of the new set."""
+    layer, x = Projection(Polytope(A.clone(), b.clone()), torch.zeros(2)), 5 * torch.randn(10, 2)
+    assert layer.fields is not None and layer.anchor_point is not None
+
+    def follows(A: torch.Tensor, b: torch.Tensor, anchor: torch.Tensor) -> bool:
+        fresh, z = Projection(Polytope(A, b), anchor), x.to(anchor.dtype)
+        return torch.equal(layer(z), fresh(z)) and torch.equal(layer(z, return_info=True)[0], fresh(z))
+
+    layer(x)
+    layer.get_buffer("fields.b").mul_(0.5)
+    assert follows(A, 0.5 * b, torch.zeros(2))
+    layer.fields.A = 2 * A
+    assert follows(2 * A, 0.5 * b, torch.zeros(2))
+    layer.anchor_point.register_buffer("0", torch.full((2,), -0.01))
+    assert follows(2 * A, 0.5 * b, torch.full((2,), -0.01))
+    layer.double()
+    assert follows(2 * A.double(), 0.5 * b.double(), torch.full((2,), -0.01).double())
+    layer.load_state_dict(Projection(Polytope(A, b), torch.zeros(2)).state_dict())
+    assert follows(A.double(), b.double(), torch.zeros(2).double())
+
+
+def test_a_field_of_another_shape() -> None:
+    """Also one that would broadcast is an error."""
+    layer = Projection(Polytope(A, b), torch.zeros(2))
+    layer(torch.ones(2))
+    assert layer.fields is not None
+    for wrong in (torch.ones(7), torch.ones(1), torch.tensor(1.0)):
+        layer.fields.b = wrong
+        with pytest.raises(inset.PointShapeError, match=r"Polytope\(A=\(3, 2\), b="):
+            layer(torch.ones(2))
+
+
 # -- saving ---------------------------------------------------------------------------------------------
 
 

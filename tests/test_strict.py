@@ -213,3 +213,14 @@ def test_not_timid(n: int, dtype: str) -> None:
         assert outside.any(), name
         reached = (eta / exact)[outside].min()
         assert reached >= 1 - allowed, f"{name}: {float(1 - reached):.3g} lost, {allowed:.3g} allowed"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("method", ["chord", "ray"])
+def test_a_row_that_never_binds(method: Any, strict: bool) -> None:
+    """A bound at infinity changes nothing, also where no other row is violated."""
+    A, b = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]), np.array([np.inf, 1.0, 1.0])
+    x = np.array([[0.2, 0.3], [5.0, 0.5], [0.0, 7.0]])
+    y = inset.project(inset.Polytope(A, b), x, np.zeros(2), method=method, strict=strict)
+    assert np.array_equal(y[:2], x[:2])
+    np.testing.assert_allclose(y[2], [0.0, 1.0], rtol=1e-12)

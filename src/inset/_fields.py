@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from ._namespace import Array, Point, is_array, is_floating, is_torch, namespace, reduced_products
 
 
 class HasFields:
     """A dataclass whose fields are arrays, numbers, functions, or (tuples of) others of its kind."""
+
+    #: The name of each field and its role: array, index or static.
+    roles: ClassVar[tuple[tuple[str, str], ...]] = ()
 
 
 def leaves(x: Point) -> tuple[Array, ...]:
@@ -29,11 +31,11 @@ def map_point(fn: Callable[..., Array], x: Point, *others: Any) -> Point:
 
 def field_leaves(set: Any) -> Iterator[tuple[str, Any, str]]:
     """`(path, value, role)` of each field of the set and of the sets within; role is array, index or static."""
-    for field in dataclasses.fields(set):  # type: ignore[arg-type]
-        value, role = getattr(set, field.name), field.metadata.get("role", "array")
+    for name, role in set.roles:
+        value = getattr(set, name)
         values = value if isinstance(value, tuple) and role == "array" else (value,)
         for k, v in enumerate(values):
-            path = field.name if values is not value else f"{field.name}_{k}"
+            path = name if values is not value else f"{name}_{k}"
             if isinstance(v, HasFields):
                 for inner, leaf, inner_role in field_leaves(v):
                     yield f"{path}_{inner}", leaf, inner_role
@@ -44,8 +46,8 @@ def field_leaves(set: Any) -> Iterator[tuple[str, Any, str]]:
 def map_fields(set: Any, fn: Callable[[Any, str], Any]) -> Any:
     """The same set with `fn(value, role)` in place of each non-static field, without checks."""
     new = object.__new__(type(set))
-    for field in dataclasses.fields(set):  # type: ignore[arg-type]
-        value, role = getattr(set, field.name), field.metadata.get("role", "array")
+    for name, role in set.roles:
+        value = getattr(set, name)
         if role != "static":
             if isinstance(value, HasFields):
                 value = map_fields(value, fn)
@@ -53,7 +55,7 @@ def map_fields(set: Any, fn: Callable[[Any, str], Any]) -> Any:
                 value = tuple([map_fields(v, fn) if isinstance(v, HasFields) else fn(v, role) for v in value])
             else:
                 value = fn(value, role)
-        object.__setattr__(new, field.name, value)
+        object.__setattr__(new, name, value)
     return new
 
 

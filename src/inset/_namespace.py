@@ -88,7 +88,9 @@ def is_traced(x: Array) -> bool:
     """Whether the values of `x` cannot be looked at (inside jit, compile, vmap or export)."""
     if is_torch(x):
         torch = sys.modules["torch"]
-        return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # modes that record operations
+            return True
+        return torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta
     if is_jax(x):
         return isinstance(x, sys.modules["jax"].core.Tracer)
     return False

@@ -225,6 +225,7 @@ def _chord(set: ConvexSet, at: _Evaluated, at0: _Evaluated, paper: bool = False)
         h0 = take(side_by_side([p.constraints(at0.point) if live is None else live for p, live in pairs]), i0)
     else:
         h0 = _row(set, at0, i0)
+    h0 = keep(outside, h0, -1.0)  # it may be infinite
     return h0 / (h0 - keep(outside, h, 0.0)), i, outside
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 from ._errors import AnchorError
 from ._fields import HasFields, leaves, show, working
 from ._namespace import Array, Point, exact_arithmetic
-from ._shapes import check_point, check_shapes, largest
+from ._shapes import Named, check_point, check_shapes, largest, named_dimensions
 
 # Called with each class that `@convex_set` makes; `inset.jax` adds its pytree registration here.
 CLASSES: list[type] = []
@@ -39,6 +39,8 @@ class ConvexSet(HasFields):
     event_ndim: int | tuple[int, ...]
     #: Shape of each field's trailing dimensions, by name, and of the point (`"x"`): `{"A": "m n", "x": "n"}`.
     shapes: ClassVar[dict[str, str | tuple[str, ...]]] = {}
+    #: `shapes` of a class taken apart, by `@convex_set`.
+    named: ClassVar[Named | None] = None
     #: Whether every constraint is affine. The chord is then exact, and `ray` uses it.
     affine: ClassVar[bool] = False
 
@@ -150,6 +152,8 @@ def index() -> Any:
 def convex_set(cls: _T) -> _T:
     """Make a subclass of `ConvexSet` a frozen dataclass and let the front-ends know it."""
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    cls.roles = tuple([(f.name, f.metadata.get("role", "array")) for f in dataclasses.fields(cls)])
+    cls.named = named_dimensions(cls)
     CLASSES.append(cls)
     for hook in ON_NEW_CLASS:
         hook(cls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._errors import PointShapeError
 from ._fields import field_leaves, leaves
@@ -46,6 +46,29 @@ def largest(values: Array) -> Array:
     return xp.max(values, axis=-1)
 
 
+class Named(NamedTuple):
+    """`shapes` of a set whose points are one array, taken apart, for `check_point`."""
+
+    given: tuple[tuple[str, int], ...]
+    """Dimensions that are numbers."""
+    fields: tuple[str, ...]
+    """Those that are fields of the set, if it holds an integer there: `n` of `Simplex(n)`."""
+    arrays: tuple[tuple[str, tuple[str, ...]], ...]
+    """The dimensions of each field."""
+    point: tuple[str, ...]
+
+
+def named_dimensions(cls: Any) -> Named | None:
+    """None where the shapes depend on the fields, or points are tuples."""
+    if not isinstance(cls.shapes, dict) or not isinstance(cls.shapes.get("x"), str):
+        return None
+    split = {name: tuple(str(spec).split()) for name, spec in cls.shapes.items()}
+    axes = [axis for names in split.values() for axis in names]
+    given = tuple([(axis, int(axis)) for axis in axes if axis.isdigit()])
+    fields = tuple([axis for axis in axes if hasattr(cls, axis) or axis in dict(cls.roles)])
+    return Named(given, fields, tuple([(n, a) for n, a in split.items() if n != "x"]), split["x"])
+
+
 def event_shape(set: Any) -> dict[str, int]:
     """Sizes of the named dimensions, read off the fields. Raises where two fields disagree."""
     axes = " ".join([part for spec in set.shapes.values() for part in (spec if isinstance(spec, tuple) else (spec,))])
@@ -73,6 +96,21 @@ def event_shape(set: Any) -> dict[str, int]:
     return sizes
 
 
+def known_event(set: Any) -> tuple[tuple[int | None, ...], ...]:
+    """The trailing dimensions of each array of a point; None where the set leaves them open."""
+    if hasattr(set, "blocks"):
+        return tuple([event for block in set.blocks for event in known_event(block)])
+    if hasattr(set, "parts"):
+        return tuple([_merged(events) for events in zip(*[known_event(part) for part in set.parts], strict=True)])
+    spec, sizes = set.shapes["x"], event_shape(set)
+    axes = [entry.split() for entry in (spec if isinstance(spec, tuple) else (spec,))]
+    return tuple([tuple([int(a) if a.isdigit() else sizes.get(a) for a in names]) for names in axes])
+
+
+def _merged(events: tuple[tuple[int | None, ...], ...]) -> tuple[int | None, ...]:
+    return tuple([next((size for size in sizes if size is not None), None) for sizes in zip(*events, strict=True)])
+
+
 def check_shapes(set: Any) -> None:
     """Raise unless the fields are arrays or numbers whose shapes fit each other."""
     for name, value, role in field_leaves(set):
@@ -88,6 +126,8 @@ def check_shapes(set: Any) -> None:
 
 def check_point(set: Any, x: Point, what: str = "points") -> None:
     """Raise unless x has the structure and trailing shape of a point of the set, in floating dtype."""
+    if set.named is not None and _fits(set, set.named, x):
+        return
     for part in getattr(set, "parts", ()):
         check_point(part, x, what)
     if isinstance(set.event_ndim, tuple):
@@ -110,6 +150,28 @@ def check_point(set: Any, x: Point, what: str = "points") -> None:
         strict=True,
     ):
         _check_leaf(type(set).__name__, leaf, k, axes, sizes, what)
+
+
+def _fits(set: Any, named: Named, x: Point) -> bool:
+    """Whether `check_point` has nothing to say, found out quickly; False also where it is for that one to tell."""
+    if isinstance(x, tuple) or not is_floating(x):
+        return False
+    sizes: dict[str, int] = dict(named.given)
+    for axis in named.fields:
+        if isinstance(size := getattr(set, axis), int):
+            sizes[axis] = size
+    for name, axes in named.arrays:
+        value = getattr(set, name)
+        if hasattr(value, "shape") and not _agree(value, axes, sizes):
+            return False
+    return _agree(x, named.point, sizes)
+
+
+def _agree(value: Any, axes: tuple[str, ...], sizes: dict[str, int]) -> bool:
+    """Whether the trailing dimensions are those in `sizes`, to which new ones are added."""
+    shape = value.shape
+    first = len(shape) - len(axes)
+    return first >= 0 and all([sizes.setdefault(a, shape[first + k]) == shape[first + k] for k, a in enumerate(axes)])
 
 
 def _check_leaf(name: str, leaf: Array, k: int, axes: str | None, sizes: dict[str, int], what: str) -> None:

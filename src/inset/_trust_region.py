@@ -57,7 +57,6 @@ def trust_region(
     N(m, c S) to N(m, S) is d/2 (c - 1 - log c), at most a quarter of epsilon up to c = 1 + sqrt(epsilon / d), and the
     entropy grows by d/2 log c. It is given that much above the floor, if it has not got it already.
     """
-    _check(new, old, layout)
     old = map_point(stop_gradient, old)
     region = GaussianKL(old[0], old[1], epsilon, *layout)
     if kappa is None:
@@ -113,7 +112,7 @@ def _require_reachable(log_c: Array, d: int, epsilon: float, kappa: float) -> No
     )
 
 
-def _check(new: Point, old: Point, layout: Layout) -> None:
+def check_policies(new: Point, old: Point, layout: Layout) -> None:
     """Raise unless these are two policies, and all that is given broadcasts to the batch of the new mean."""
     average, diagonal, parameterization = layout
     states = "K, " if average else ""

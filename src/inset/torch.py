@@ -12,14 +12,15 @@ from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
+from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
-from ._fields import field_leaves, leaves, map_fields, map_point
+from ._fields import field_leaves, map_fields, map_point
 from ._gaussian import Parameterization
-from ._namespace import Point, is_array, is_torch
+from ._layer import Fields, FixedPoint, allow_nodes, replace_nonfinite, traced_projection, traced_region
+from ._namespace import Point, is_array
 from ._project import FUSED, Info, Method, check_method, project, project_with_info
 from ._set import ConvexSet
-from ._shapes import event_dims
-from ._trust_region import Layout, check_options, trust_region
+from ._trust_region import Layout, check_options, check_policies, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
@@ -28,7 +29,7 @@ if torch.version.cuda is not None and find_spec("triton") is not None:
     from ._kernels import fused
 
     FUSED.append(fused)
-FUSED.append(_eager.fused)
+FUSED.extend(_eager.FUSED)
 
 __all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
 
@@ -66,13 +67,13 @@ class Projection(nn.Module):
         self.method: Method = method
         self.strict = strict
         self.nonfinite = nonfinite
-        self.fields = None if set is None else _Fields(set)
-        self.anchor_point: _Point | None = None
+        self.fields = None if set is None else Fields(set)
+        self.anchor_point: FixedPoint | None = None
         if set is not None:
             set.check()
             anchor = _find_anchor(self.fields.build()) if anchor is None and self.fields is not None else anchor
         if anchor is not None:
-            self.anchor_point = _Point(anchor)
+            self.anchor_point = FixedPoint(anchor)
         self._check_anchor()
 
     @property
@@ -89,19 +90,30 @@ class Projection(nn.Module):
         self, x: Point, set: ConvexSet | None = None, anchor: Point | None = None, return_info: bool = False
     ) -> Any:
         """g(x); with `return_info` also an `Info` of eta, active constraint and h(x) per sample."""
-        set = set if set is not None else self.set
+        anchor = anchor if anchor is not None else self.anchor
+        if set is None and self.fields is not None:
+            kind = self._node(x, anchor) if torch.compiler.is_dynamo_compiling() and not return_info else None
+            if kind is not None:
+                arrays = self.fields.arrays()
+                return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
+            set = self.fields.build()
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
-        anchor = anchor if anchor is not None else self.anchor
-        if anchor is None:
-            anchor = set.anchor(x)
+        anchor = set.anchor(x) if anchor is None else anchor
         if self.nonfinite == "anchor":
-            x = _replace_nonfinite(set, x, anchor)
+            x = replace_nonfinite(set, x, anchor)
         apply = project_with_info if return_info else project
         return apply(set, x, anchor, method=self.method, strict=self.strict)
 
     def extra_repr(self) -> str:
         return f"{self.set!r}, method={self.method!r}, strict={self.strict}"
+
+    def _node(self, x: Point, anchor: Point | None) -> str | None:
+        """The kind of the set if this call is to be one node of a program: not where code of the user's runs."""
+        fields = self.fields
+        if fields is None or not isinstance(self.method, str) or not fields.fits(x):
+            return None
+        return fields.kind if anchor is None or fields.fits(anchor) else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Projection:
         module = super()._apply(fn, recurse)
@@ -160,6 +172,7 @@ class TrustRegion(nn.Module):
         super().__init__()
         check_options(epsilon, kappa, diagonal, parameterization)
         check_method("TrustRegion", method)
+        allow_nodes()
         self.epsilon, self.kappa = epsilon, kappa
         self.layout = Layout(average, diagonal, parameterization)
         self.method: Method = method
@@ -167,61 +180,16 @@ class TrustRegion(nn.Module):
 
     def forward(self, new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """(mean, covariance) in the trust region; of the batch and the dtypes of `new`."""
+        check_policies(new, old, self.layout)
+        if torch.compiler.is_dynamo_compiling() and isinstance(self.method, str):
+            return traced_region(new, old, self.epsilon, self.kappa, tuple(self.layout), self.method, self.strict)
+        if self.kappa is None and (y := quick_region(new, old, self.epsilon, self.layout, self.method, self.strict)):
+            return y
         set, new, anchor = trust_region(new, old, self.epsilon, self.kappa, self.layout)
         return project(set, new, anchor, method=self.method, strict=self.strict)
 
     def extra_repr(self) -> str:
         return f"{self.epsilon}, kappa={self.kappa}, {self.layout}, method={self.method!r}, strict={self.strict}"
-
-
-class _Fields(nn.Module):
-    """The arrays of a set as buffers, parameters and submodules, and the set made of them."""
-
-    def __init__(self, set: ConvexSet) -> None:
-        super().__init__()
-        self.names: list[str | None] = []
-        for path, value, role in field_leaves(set):
-            if role == "static":
-                continue
-            held = True
-            if isinstance(value, nn.Parameter):
-                self.register_parameter(path, value)
-            elif isinstance(value, nn.Module):
-                self.add_module(path, value)
-            elif is_array(value):
-                self.register_buffer(path, value if is_torch(value) else torch.as_tensor(value))
-            else:
-                held = False  # numbers and functions stay in the template
-            self.names.append(path if held else None)
-        names = iter(self.names)
-        self.template = map_fields(set, lambda v, role: v if next(names) is None else None)
-
-    def build(self) -> ConvexSet:
-        names = iter(self.names)
-
-        def field(value: Any, role: str) -> Any:
-            name = next(names)
-            return value if name is None else getattr(self, name)
-
-        return map_fields(self.template, field)
-
-
-class _Point(nn.Module):
-    """A point as buffers: one array, or a tuple of them."""
-
-    def __init__(self, point: Point) -> None:
-        super().__init__()
-        self.structure = map_point(lambda leaf: None, point)
-        for k, leaf in enumerate(leaves(point)):
-            tensor = leaf if is_torch(leaf) else torch.as_tensor(leaf, dtype=torch.get_default_dtype())
-            if isinstance(tensor, nn.Parameter):
-                self.register_parameter(str(k), tensor)
-            else:
-                self.register_buffer(str(k), tensor)
-
-    def build(self) -> Point:
-        count = iter(range(len(leaves(self.structure))))
-        return map_point(lambda _: getattr(self, str(next(count))), self.structure)
 
 
 def _find_anchor(set: ConvexSet) -> Point | None:
@@ -249,19 +217,6 @@ def _find_anchor(set: ConvexSet) -> Point | None:
 def _answers(set: ConvexSet) -> bool:
     """Whether the set builds its anchor from a point (all bodies at their mean, say)."""
     return not isinstance(set, Intersection) and type(set).anchor is not ConvexSet.anchor
-
-
-def _replace_nonfinite(set: ConvexSet, x: Point, anchor: Point) -> Point:
-    """x with the anchor in place of each sample that is not finite."""
-    finite = None
-    for leaf, k in zip(leaves(x), event_dims(set), strict=True):
-        good = torch.isfinite(leaf)
-        good = good.flatten(start_dim=leaf.ndim - k).all(-1) if k else good
-        finite = good if finite is None else finite & good
-    assert finite is not None
-    return map_point(
-        lambda leaf, a, k: torch.where(finite[(..., *(None,) * k)], leaf, a.to(leaf.dtype)), x, anchor, set.event_ndim
-    )
 
 
 def minimize(

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._eager import transformed
+from .._eager.calls import transformed
 from .._set import ConvexSet
 from ..sets.ball import Ball
 from ..sets.box import Box

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager import PLAIN
+from .._eager.calls import PLAIN
 
 KINDS = (*PLAIN, int, float, bool, str)
 """Types of inputs that are not those of some tracer."""

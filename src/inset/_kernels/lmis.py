@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager import _known, traced
-from .._eager_matrices import KNOWN
+from .._eager.calls import remembered, traced
+from .._eager.matrices import KNOWN
 from .._namespace import symmetric_eigen
 from .._project import interpolated
 from ..sets.lmi import LMI
@@ -31,7 +31,7 @@ def fused(set: LMI, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Ten
         return None
     if any([v.requires_grad or v.dtype != torch.float32 for v in (A, C, anchor)]):
         return None
-    known = kind.known(A, C, anchor=anchor) if traced() else _known(kind, (A, C), anchor)
+    known = kind.known(A, C, anchor=anchor) if traced() else remembered(kind, (A, C), anchor)
     points = x.reshape(-1, x.shape[-1]).contiguous()
     return lmi(points, A, C, anchor.contiguous(), *known, method, strict)[0].reshape(x.shape)
 

@@ -1,7 +1,7 @@
 """Around a batched eigendecomposition: kernels for `LMI` with one anchor, by `chord` or by `ray`.
 
 S(x) = M (sum_i w_i T_i + T_0 / M), w = (x - x0) / M, M = max(1, |x - x0|), and s = -lambda_min(S(x)) / d, as in
-`_eager_matrices.py`. With q the eigenvector and t = <g, x - x0> for an incoming g,
+`_eager/matrices.py`. With q the eigenvector and t = <g, x - x0> for an incoming g,
 
     dx_i = eta g_i + t / (1 + s)^2 q.T_i q / d.
 """

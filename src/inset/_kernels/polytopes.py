@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager import _known, traced
+from .._eager.calls import remembered, traced
 from .._project import interpolated
 from ..sets.polytope import Polytope
 from . import products
@@ -35,7 +35,7 @@ def fused(set: Polytope, x: Tensor, anchor: Tensor, method: str, strict: bool) -
         return None
     points = x.reshape(-1, x.shape[-1]).contiguous()
     fields = (A, b, x.dtype, strict)
-    constants = _constants(*fields, anchor) if traced() else _known(_Kind, fields, anchor)
+    constants = _constants(*fields, anchor) if traced() else remembered(_Kind, fields, anchor)
     y, *_ = polytope(points, A.contiguous(), b, anchor.contiguous(), *constants, strict)
     return y.reshape(x.shape)
 

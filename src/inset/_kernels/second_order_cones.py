@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager import _known, traced
-from .._eager_cones import _ConeTerms
-from .._eager_sets import norm, positive, roundoff
+from .._eager.calls import remembered, traced
+from .._eager.cones import ConeTerms
+from .._eager.kinds import norm, positive, roundoff
 from .._project import interpolated
 from ..sets.second_order_cone import SecondOrderCone
 from . import cones
@@ -34,7 +34,7 @@ def fused(set: SecondOrderCone, x: Tensor, anchor: Tensor, method: str, strict: 
         return None
     points, fields = x.reshape(-1, x.shape[-1]).contiguous(), tuple([v.contiguous() for v in fields])
     constants = (
-        _constants(*fields, strict=strict, anchor=anchor) if traced() else _known(_Kind, (*fields, strict), anchor)
+        _constants(*fields, strict=strict, anchor=anchor) if traced() else remembered(_Kind, (*fields, strict), anchor)
     )
     return cone(points, *fields, anchor.contiguous(), *constants, strict)[0].reshape(x.shape)
 
@@ -45,7 +45,7 @@ def _constants(A: Tensor, b: Tensor, z: Tensor, d: Tensor, strict: bool, anchor:
 
     Its products are off by more than those of the formulas, see `polytopes._constants`.
     """
-    now, (_, k, n) = _ConeTerms.of((A, b, z, d), anchor), A.shape
+    now, (_, k, n) = ConeTerms.of((A, b, z, d), anchor), A.shape
     rows = torch.cat([A, z[:, None]], 1).transpose(0, 1).reshape(-1, n)
     ends = torch.cat([b, d[:, None]], 1).mT.flatten()
     upper = rounded(rows)

@@ -1,4 +1,4 @@
-"""`Quadratic`, and intersections of such, for `_eager.py`; see `_eager_sets.py` for what a kind is.
+"""`Quadratic`, and intersections of such, for `lines.py`; see `kinds.py` for what a kind is.
 
 `ray` is the root of a quadratic equation whose coefficients are forms of the direction; its margin is that of
 f(x) = x.Px/2 + q.x + r, for `chord` too, whose eta is that of h.
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._combine import Intersection
-from ._eager_curved import Curved, Margin, direction, larger_root, pick
-from ._eager_sets import norm, positive, roundoff
-from ._set import ConvexSet
-from .sets.quadratic import Quadratic
+from .._combine import Intersection
+from .._set import ConvexSet
+from ..sets.quadratic import Quadratic
+from .curved import Curved, Margin, direction, larger_root, pick
+from .kinds import norm, positive, roundoff
 
 WIDE = 2048
 """How many numbers of a point's images under the matrices of quadratics are made at once, if one matrix has fewer."""

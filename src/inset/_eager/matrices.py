@@ -1,4 +1,4 @@
-"""`LMI` for `_eager.py`, with one eigendecomposition and none on the way back; see `_eager_curved.py`."""
+"""`LMI` for `lines.py`, with one eigendecomposition and none on the way back; see `curved.py`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._eager_curved import Curved, Margin
-from ._eager_sets import norm, positive, roundoff
-from ._linalg import eigh
-from ._set import ConvexSet
-from .sets.lmi import LMI
+from .._linalg import eigh
+from .._set import ConvexSet
+from ..sets.lmi import LMI
+from .curved import Curved, Margin
+from .kinds import norm, positive, roundoff
 
 
 @dataclass(frozen=True)

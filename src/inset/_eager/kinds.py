@@ -1,4 +1,4 @@
-"""What `_eager.py` computes once of each set and its anchor, and how far out a point is then.
+"""What `lines.py` computes once of each set and its anchor, and how far out a point is then.
 
 A kind of set, for a method, is a class with `fields(set, method)`, its fields, or None where it does not apply;
 `dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`;
@@ -7,8 +7,8 @@ and then
 - `out(points, strict, sloped)`: s for each point, with `strict` the most that rounding may hide; the length of x where
   `error` needs it; and, unless no derivative is asked for, what `less` needs, which is saved for the backward pass
   together with the fields;
-- `error(eta, length)`: the greatest error at y relative to the depth, for some sets the same for all points: p, NaN if
-  the anchor is not certainly inside;
+- `certain`: 1, or NaN if the anchor is not certainly inside;
+- `more(eta, length)`: 1 and the greatest error at y relative to the depth, for some sets the same for all points;
 - `less(v, t, points, ...)`: v - t ds.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._set import ConvexSet
-from .sets.ball import Ball
-from .sets.box import Box
-from .sets.polytope import Polytope
+from .._set import ConvexSet
+from ..sets.ball import Ball
+from ..sets.box import Box
+from ..sets.polytope import Polytope
 
 
 def roundoff(v: Tensor) -> float:
@@ -31,12 +31,20 @@ def roundoff(v: Tensor) -> float:
 
 
 def norm(v: Tensor, keepdim: bool = False) -> Tensor:
+    """|v|, rounded once."""
+    if v.dtype == torch.float64:
+        return torch.linalg.vector_norm(v, dim=-1, keepdim=keepdim)
     return torch.linalg.vector_norm(v, dim=-1, keepdim=keepdim, dtype=torch.float64).to(v.dtype)
 
 
 def positive(v: Tensor) -> Tensor:
     """v, NaN where it is not positive: there the anchor is not inside."""
     return torch.where(v > 0, v, torch.nan)
+
+
+def certainty(p: Tensor) -> Tensor:
+    """1, or NaN where p is."""
+    return 1 + 0 * p
 
 
 def finite(b: Any, like: Tensor) -> Tensor:
@@ -53,11 +61,14 @@ class _OfPolytope:
     """-b, and what rounding adds to it."""
     slope: Tensor
     """What rounding adds to each constraint per unit of |x|."""
+    bare: Tensor
+    """-b."""
     inverse: Tensor
     """1 / d."""
-    p: Tensor
+    certain: Tensor
+    base: Tensor
+    """1 + p of the error p + q |x| at y, and rounding of this."""
     q: Tensor
-    size: Tensor
 
     dims = (2, 1)
 
@@ -81,23 +92,24 @@ class _OfPolytope:
         left = positive(depth - 2 * fixed)
         p = ((fixed + 2 * k * length + 4 * u * rows * size) / left).max()
         q = ((2 * k + 4 * u) * rows / left).max()
-        return cls(Polytope(A, b), k * length - bound, k * rows, 1 / positive(depth), p, q, size)
+        base = (1 + p + q * size) * (1 + 8 * u)  # |y| <= |x0| + eta |x|
+        return cls(Polytope(A, b), k * length - bound, k * rows, -b, 1 / positive(depth), certainty(p), base, q)
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
-        A, b = self.set.A, self.set.b  # type: ignore[attr-defined]
+        A = self.set.A  # type: ignore[attr-defined]
         if not strict:
-            out, i = torch.addmm(-b, points, A.mT).mul_(self.inverse).max(-1, keepdim=True)
+            out, i = torch.addmm(self.bare, points, A.mT).mul_(self.inverse).max(-1, keepdim=True)
             return out, None, i
         length = norm(points, keepdim=True)
         values = torch.addmm(self.offset, points, A.mT).addcmul_(length, self.slope)
         out, i = values.mul_(self.inverse).max(-1, keepdim=True)
         return out, length, i
 
-    def error(self, eta: Tensor, length: Tensor) -> Tensor:
-        return self.p + self.q * (self.size + eta * length)  # |y| <= |x0| + eta |x|
+    def more(self, eta: Tensor, length: Tensor) -> Tensor:
+        return torch.addcmul(self.base, eta * length, self.q)
 
     def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, *fields: Tensor) -> Tensor:
-        return v - t * self.inverse[i] * fields[0][i[:, 0]]
+        return torch.addcmul(v, t * self.inverse.take(i), fields[0].index_select(0, i[:, 0]), value=-1)
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,9 @@ class _OfBox:
     down: Tensor
     up: Tensor
     """1 / d on each side."""
-    p: Tensor
+    certain: Tensor
+    base: Tensor
+    """1 + p, the error at y."""
 
     dims = (1, 1)
 
@@ -139,19 +153,19 @@ class _OfBox:
             ends.append((end, end - side * off, 1 / positive(depth)))
         (low, inner, down), (high, outer, up) = ends
         p = torch.maximum(*errors)
-        return cls(Box(lower, upper), inner, outer, (low, high), down, up, p)
+        return cls(Box(lower, upper), inner, outer, (low, high), down, up, certainty(p), (1 + p) * (1 + 4 * u))
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         low, high = (self.low, self.high) if strict else self.loose
         above, below = (points - high).mul_(self.up), (low - points).mul_(self.down)
         out, i = torch.maximum(above, below).max(-1, keepdim=True)
-        return out, None, i, above.gather(-1, i) > below.gather(-1, i)
+        return (out, None, i, above.gather(-1, i) > below.gather(-1, i)) if sloped else (out, None)
 
-    def error(self, eta: Tensor, length: None) -> Tensor:
-        return self.p
+    def more(self, eta: Tensor, length: None) -> Tensor:
+        return self.base
 
     def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, over: Tensor, *_: Tensor) -> Tensor:
-        return v.scatter_add(-1, i, -t * torch.where(over, self.up[i], -self.down[i]))
+        return v.scatter_add(-1, i, t * torch.where(over, -self.up.take(i), self.down.take(i)))
 
 
 @dataclass(frozen=True)
@@ -160,8 +174,12 @@ class _OfBall:
     radius: Tensor
     inverse: Tensor
     """1 / d."""
-    k: float
-    p: Tensor
+    offset: Tensor
+    slope: Tensor
+    """s is offset + slope |x - c|, and what rounding may hide."""
+    certain: Tensor
+    base: Tensor
+    """1 + p, the error at y."""
 
     dims = (1, 0)
 
@@ -186,19 +204,24 @@ class _OfBall:
         fixed = 4 * k * (inner + radius) + 8 * u * size
         error = fixed + 2 * k * 2.02 * radius + 4 * u * (middle + 1.01 * radius + size)  # |y| <= |c| + |y - c|
         p = error / positive(depth - 2 * fixed)
-        return cls(Ball(center, radius), radius, 1 / positive(depth), k, p)
+        inverse, hidden = 1 / positive(depth), k + 4 * u  # of h, and of s
+        offset, slope = -radius * (1 - hidden) * inverse, (1 + hidden) * inverse
+        return cls(
+            Ball(center, radius), radius, inverse, offset, slope, certainty(p), (1 + p) * (1 + 4 * u)
+        )  # fmt: skip
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
-        long = norm(points - self.set.center, keepdim=True)  # type: ignore[attr-defined]
-        h = long - self.radius
-        h = h + self.k * (long + self.radius) if strict else h
-        return h * self.inverse, None, long
+        away = points - self.set.center  # type: ignore[attr-defined]
+        long = norm(away, keepdim=True)
+        out = torch.addcmul(self.offset, long, self.slope) if strict else (long - self.radius) * self.inverse
+        return out, None, away, long
 
-    def error(self, eta: Tensor, length: None) -> Tensor:
-        return self.p
+    def more(self, eta: Tensor, length: None) -> Tensor:
+        return self.base
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, long: Tensor, center: Tensor, *_: Tensor) -> Tensor:
-        return torch.addcmul(v, (points - center) / torch.where(long > 0, long, 1.0), -t * self.inverse)
+    def less(self, v: Tensor, t: Tensor, points: Tensor, away: Tensor, long: Tensor, *_: Tensor) -> Tensor:
+        unit = away / torch.where(t == 0, 1.0, long)  # outside there is a length
+        return torch.addcmul(v, unit, t * self.inverse, value=-1)
 
 
 KNOWN: dict[type[ConvexSet], dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""`SecondOrderCone` for `_eager.py`; see `_eager_curved.py`."""
+"""`SecondOrderCone` for `lines.py`; see `curved.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._eager_curved import Curved, Margin, direction, larger_root, pick
-from ._eager_sets import norm, positive, roundoff
-from ._set import ConvexSet
-from .sets.second_order_cone import SecondOrderCone
+from .._set import ConvexSet
+from ..sets.second_order_cone import SecondOrderCone
+from .curved import Curved, Margin, direction, larger_root, pick
+from .kinds import norm, positive, roundoff
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Cones(Curved, ABC):
         return torch.addmm(v, wide.reshape(len(v), -1), self.back, alpha=-1)
 
 
-class _ConeTerms(NamedTuple):
+class ConeTerms(NamedTuple):
     """What is known of cones and an anchor, in float64, an entry for each."""
 
     set: SecondOrderCone
@@ -58,7 +58,7 @@ class _ConeTerms(NamedTuple):
     margin: Margin
 
     @classmethod
-    def of(cls, fields: tuple[Tensor, ...], anchor: Tensor) -> _ConeTerms:
+    def of(cls, fields: tuple[Tensor, ...], anchor: Tensor) -> ConeTerms:
         (A, b, z, d), x0, u = [v.double() for v in fields], anchor.double(), roundoff(anchor)
         k, size = u * (A.shape[2] + A.shape[1] / 2 + 4), norm(x0)
         steep = norm(A.flatten(1)), norm(z)
@@ -81,7 +81,7 @@ class _ConesChord(_Cones):
     @classmethod
     @torch.no_grad()
     def known(cls, *fields: Tensor, anchor: Tensor) -> _ConesChord:
-        now, (A, b, z, d) = _ConeTerms.of(fields, anchor), fields
+        now, (A, b, z, d) = ConeTerms.of(fields, anchor), fields
         back = torch.cat([A, z[:, None]], 1)
         rows = torch.cat([back, torch.cat([b, d[:, None]], 1)[..., None]], -1)
         inverse = 1 / positive(now.a - norm(now.p))
@@ -122,7 +122,7 @@ class _ConesRay(_Cones):
     @classmethod
     @torch.no_grad()
     def known(cls, *fields: Tensor, anchor: Tensor) -> _ConesRay:
-        now, (A, _, z, _) = _ConeTerms.of(fields, anchor), fields
+        now, (A, _, z, _) = ConeTerms.of(fields, anchor), fields
         back = torch.cat([A, z[:, None]], 1)
         across = torch.linalg.vecdot(A.double().mT, now.p[:, None]).to(A.dtype)
         inner, k = norm(now.p), roundoff(A) * (A.shape[2] + A.shape[1] / 2 + 4)

@@ -1,4 +1,4 @@
-"""What curved sets share in `_eager.py`; see `_eager_sets.py` for what a kind is.
+"""What curved sets share in `lines.py`; see `kinds.py` for what a kind is.
 
 `chord` is s = max_i h_i(x) / d_i, as there, and `ray` is s = gauge - 1. With `strict` the gauge is that of a smaller
 set, in which rounding is allowed for: the error of h_i(x) is at most a polynomial in the distance from the anchor, so
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._eager_sets import norm, positive
-from ._set import ConvexSet
+from .._set import ConvexSet
+from .kinds import certainty, norm, positive
 
 
 class Margin(NamedTuple):
@@ -25,12 +25,14 @@ class Margin(NamedTuple):
     c: Tensor
     size: Tensor
     """|x0|."""
+    certain: Tensor
 
     @classmethod
     def of(cls, left: Tensor, size: Tensor, dtype: torch.dtype, *errors: Tensor) -> Margin:
         """`left`: what is left of the depth; NaN where that is not positive."""
         terms = [(error / positive(left)).max().to(dtype) for error in errors]
-        return cls(terms[0], terms[1], terms[2] if len(terms) > 2 else torch.zeros_like(terms[0]), size.to(dtype))
+        c = terms[2] if len(terms) > 2 else torch.zeros_like(terms[0])
+        return cls(terms[0], terms[1], c, size.to(dtype), certainty(terms[0]))
 
     def at(self, eta: Tensor, length: Tensor) -> Tensor:
         y = self.size + eta * length  # the greatest |y|
@@ -63,11 +65,11 @@ class Curved:
     """1 / d."""
 
     @property
-    def p(self) -> Tensor:
-        return self.margin.p
+    def certain(self) -> Tensor:
+        return self.margin.certain
 
-    def error(self, eta: Tensor, length: Tensor) -> Tensor:
-        return self.margin.at(eta, length)
+    def more(self, eta: Tensor, length: Tensor) -> Tensor:
+        return 1 + self.margin.at(eta, length)
 
 
 def pick(rows: Tensor, i: Tensor) -> Tensor:

@@ -1,0 +1,72 @@
+"""What surrounds a call: whether a fast path may run, and what is remembered from call to call."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+PLAIN = (Tensor, nn.Parameter)
+"""Types that are not those of some tracer."""
+
+
+def traced() -> bool:
+    """Whether torch makes a program of what is called, which is to be that of the formulas."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # modes that see every operation
+        return True
+    return torch._C._get_tracing_state() is not None
+
+
+def transformed() -> bool:
+    """Whether vmap, torch.func or forward-mode derivatives are at work, which fast paths have no rules for."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0
+
+
+class _Entry(NamedTuple):
+    """What was computed for an anchor and a kind of set: of which fields, in which state."""
+
+    fields: tuple[Any, ...]
+    versions: tuple[int, ...]
+    known: Any
+
+
+_MEMORY: dict[int, tuple[Any, dict[Any, _Entry]]] = {}
+"""By the identity of an anchor, which may be gone: a reference to it, and what is known of its sets."""
+
+
+def _forget(memory: dict[int, Any], key: int, _: Any) -> None:
+    memory.pop(key, None)
+
+
+def _entries(anchor: Tensor) -> dict[Any, _Entry]:
+    key = id(anchor)
+    found = _MEMORY.get(key)
+    if found is None or found[0]() is not anchor:
+        forget = partial(_forget, _MEMORY, key)  # which knows the memory also when the interpreter ends
+        found = _MEMORY[key] = (weakref.ref(anchor, forget), {})
+    return found[1]
+
+
+def remembered(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
+    """From memory, if it is about these fields and nothing has changed."""
+    tensors = [anchor, *(v for v in fields if isinstance(v, Tensor))]
+    capturing = anchor.is_cuda and torch.cuda.is_current_stream_capturing()  # what a graph computes is the graph's
+    if capturing or any([v.is_inference() for v in tensors]):  # which do not say whether they have changed
+        return kind.known(*fields, anchor=anchor)
+    entries = _entries(anchor)
+    versions, found = tuple([v._version for v in tensors]), entries.get(kind)
+    if found is None or found.versions != versions or not _same(found.fields, fields):
+        found = entries[kind] = _Entry(fields, versions, kind.known(*fields, anchor=anchor))
+    return found.known
+
+
+def _same(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    """Whether these are the same tensors and equal numbers."""
+    if len(old) != len(new):
+        return False
+    return all([a is b or (isinstance(a, float) and a == b) for a, b in zip(old, new, strict=True)])

@@ -1,0 +1,182 @@
+"""`GaussianKL` of diagonal Gaussians around the old policy in few operations, with its derivative in closed form.
+
+With z = (m - mq) / std, q = |z|^2, its mean over the states if they share a constraint, and e the relative change of
+each scale, h = (q + sum phi(e)) / 2 - epsilon. At the old policy h = -epsilon, and on the line to it z and e are
+multiplied by the weight t:
+
+    chord: t = epsilon / (epsilon + h),           dt = -t^2 / epsilon dh
+    ray:   (t^2 q + sum phi(t e)) / 2 = epsilon,  dt = -(t^2 dq + t sum phi'(t e) de) / (2 t q + sum phi'(t e) e)
+
+with phi' the slope of phi. The margin of `strict` is that of `_strict.py`. At y it needs no look at y, where the KL is
+at most epsilon: that bounds q and e. For other anchors, learned policies and second derivatives, see the formulas.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._project import interpolated
+from .._trust_region import Layout
+from ..sets.gaussian_kl import GaussianKL
+from . import gaussian_line as line
+from .small import ROUNDOFF, array, at_least, engine, largest, plain, product, quiet, tensor
+
+MOST = 1.0
+"""Of epsilon: bounds of the changes at y are good up to there."""
+FARTHEST = 1e8
+"""Standard deviations up to which squares do not overflow."""
+FEW = 24
+"""Scales of one sample up to which Python is faster than NumPy."""
+Pair = tuple[Tensor, Tensor]
+
+
+def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Pair | None:
+    """g(x), or None where this does not apply."""
+    if type(set) is not GaussianKL or not _same(anchor, (set.mean, set.covariance)):
+        return None
+    layout = Layout(set.average, set.diagonal, set.parameterization)
+    return region(x, (set.mean, set.covariance), set.epsilon, layout, method, strict)
+
+
+def region(x: Any, old: Any, epsilon: Any, layout: Layout, method: Any, strict: bool) -> Pair | None:
+    """The same for the set and the anchor of an old policy; shapes that are not of two policies are None as well."""
+    if not layout.diagonal or method not in ("paper", "chord", "ray") or type(x) is not tuple or type(old) is not tuple:
+        return None
+    if len(x) != 2 or len(old) != 2 or not plain(*x, *old) or old[0].requires_grad or old[1].requires_grad:
+        return None
+    if not isinstance(epsilon, (int, float)) or not 0 < epsilon <= MOST:
+        return None
+    event, shape = 2 if layout.average else 1, x[0].shape
+    if len(shape) < event:
+        return None
+    batch, d = shape[:-event], shape[-1]
+    whole = torch.Size((*batch, d))
+    if any(
+        [v.shape != w and not _fits(v.shape, w, k) for v, w, k in zip(old, (shape, whole), (event, 1), strict=True)]
+    ):
+        return None
+    if x[1].shape != whole:
+        if not _fits(x[1].shape, whole, 1):
+            return None
+        x = (x[0], x[1].expand(whole))
+    with quiet(engine(x[0])):
+        solved = _solved(x, old, float(epsilon), layout, batch.numel() == 1, method == "ray", strict)
+    return None if solved is None else _Line.apply(*x, *old, epsilon, layout, solved, method, strict)  # type: ignore[return-value]
+
+
+def _same(anchor: Any, old: Pair) -> bool:
+    """Whether the anchor is the old policy, or a copy of it."""
+    for a, b in zip(anchor, old, strict=True):
+        if a is not b and (not plain(a, b) or a.requires_grad or not torch.equal(a, b)):
+            return False
+    return True
+
+
+def _fits(shape: torch.Size, whole: torch.Size, event: int) -> bool:
+    """Whether a field of that shape is one for a batch of points."""
+    if len(shape) < event or shape[-event:] != whole[-event:] or len(shape) > len(whole):
+        return False
+    return all([a in (1, b) for a, b in zip(reversed(shape), reversed(whole), strict=False)])
+
+
+class _Solved(NamedTuple):
+    """The weight of each sample and what its derivative is made of."""
+
+    eta: Any
+    pull: Any
+    """What multiplies z / std in the derivative of eta by the means."""
+    turn: Any
+    """And the slopes in that by the scales."""
+    shift: Any
+    """m - mq."""
+    z: Any
+    std: Any
+    change: Any
+    """The new scales less the old ones."""
+    slopes: Any
+    """phi' by the scales, `(*batch, d)`."""
+    alone: bool
+    """Whether there is one sample."""
+
+
+def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, alone: bool, ray: bool, strict: bool) -> _Solved | None:
+    """None where h is not finite, or rounding leaves nothing of epsilon."""
+    xp, kind, event, u = engine(x[0]), layout.parameterization, 2 if layout.average else 1, ROUNDOFF[x[0].dtype]
+    center, scale = array(xp, old[0]), array(xp, old[1])
+    shift, change = array(xp, x[0]) - center, array(xp, x[1]) - scale
+    std = scale if kind == "cholesky" else xp.sqrt(scale) if kind == "covariance" else xp.exp(scale)
+    wide = std[..., None, :] if event == 2 else std
+    states, d = shift.shape[-2] if event == 2 else 1, shift.shape[-1]
+    z = shift / wide
+    q = product(z, z, event, alone) / states
+    e = change if kind == "log_std" else change / scale
+    if alone and d <= FEW:
+        e = e.ravel().tolist()
+    phi, slopes = line.spread(xp, e, kind, epsilon, alone)
+    h = (q + phi) / 2 - epsilon
+    if not largest(h) <= FARTHEST * FARTHEST / 2 / states:
+        return None
+    far = size = 0.0
+    if strict:
+        far = largest(abs(scale)) if kind == "log_std" else 0.0
+        off, size = line.error(e, slopes, kind, u, far, alone)
+        h = h + u * (states * d + 10) * q + (off + 2.1 * u * epsilon)
+    out = at_least(h, 0.0)
+    outside = out > 0
+    if ray:
+        t, pull, turn, slopes = line.root(xp, q, e, outside, kind, epsilon, u)
+    else:
+        t = epsilon / (epsilon + out)
+        pull = t * t * outside / -epsilon
+        turn = pull / 2
+    eta = t
+    if strict:
+        fixed, slip, bend, push = line.margin(kind, epsilon, states * d, d, u, far)
+        w = center / wide
+        error = slip + bend * (t * size) + push * (product(w, w, event, alone) / states) ** 0.5
+        if not largest(error) <= 0.09 * epsilon or 2 * fixed >= 0.09 * epsilon:
+            return None
+        eta = t - t * outside * error / (epsilon - 2 * fixed + error)
+    slopes = np.array(slopes, scale.dtype) if isinstance(slopes, list) else slopes
+    slopes = slopes if kind == "log_std" else slopes / scale
+    return _Solved(eta, pull / states, turn, shift, z, std, change, slopes, alone)
+
+
+class _Line(torch.autograd.Function):
+    """The point at the weight eta, and its derivative by x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, means: Tensor, scales: Tensor, center: Tensor, old: Tensor, epsilon: float, layout: Layout,
+        solved: _Solved, method: str, strict: bool,
+    ) -> Pair:  # fmt: skip
+        ctx.save_for_backward(means, scales, center, old)  # so that a change of them is noticed
+        ctx.rest, ctx.solved = (epsilon, layout, method, strict), solved
+        eta = solved.eta
+        if solved.alone:
+            return torch.lerp(center, means, eta), torch.lerp(old, scales, eta)
+        eta = tensor(eta)
+        return torch.lerp(center, means, eta[..., None] if layout.average else eta), torch.lerp(old, scales, eta)
+
+    @staticmethod
+    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        means, scales, center, old = ctx.saved_tensors
+        nothing, (epsilon, layout, method, strict) = (None,) * 7, ctx.rest
+        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
+            x = (means, scales)
+            y, _ = interpolated(GaussianKL(center, old, epsilon, *layout), x, (center, old), method, strict)
+            return *torch.autograd.grad(y, x, g, create_graph=True, allow_unused=True), *nothing
+        eta, pull, turn, shift, z, std, change, slopes, alone = ctx.solved
+        xp, event = engine(means), 2 if layout.average else 1
+        pushed, bent = array(xp, g[0]), array(xp, g[1])
+        along = product(pushed, shift, event, alone) + product(bent, change, 1, alone)
+        inward = along * pull / std
+        if event == 2:
+            dm = pushed * (eta if alone else eta[..., None]) + z * inward[..., None, :]
+        else:
+            dm = pushed * eta + z * inward
+        return tensor(dm), tensor(bent * eta + slopes * (along * turn)), *nothing

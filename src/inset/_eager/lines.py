@@ -1,0 +1,114 @@
+"""Some sets in plain torch, in few operations: one autograd function in place of many formulas.
+
+With d = -h(x0), the depth of the anchor, s = max_i h_i(x) / d_i is how far x is out, and eta = 1 / (1 + s). With
+t = <g, x - x0> for an incoming g,
+
+    dx = eta g - t / (1 + s)^2 ds.
+
+For `ray`, s is the gauge less 1: the same for affine constraints. What depends on the set and the anchor alone is
+computed once, see `kinds.py` for polytopes, boxes and balls, `curved.py` for the rest. The margin of
+`strict` is that of `_strict.py`. The formulas of the sets are the reference, and what runs for learned fields,
+per-sample sets, half precision, under transforms, and for second derivatives.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._namespace import exact_arithmetic, reduced_products
+from .._project import interpolated
+from .._ray import HUGE
+from .._set import ConvexSet
+from . import cones, kinds, matrices, quadratics
+from .calls import PLAIN, remembered, traced, transformed
+
+KNOWN = kinds.KNOWN | quadratics.KNOWN | cones.KNOWN | matrices.KNOWN
+"""Kinds, by the type of the set and the method."""
+LARGEST = 2**27
+"""Numbers that are made of the points at once; if there were more, some points after the others."""
+
+
+def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
+    """g(x), or None where this does not apply."""
+    kind = KNOWN[type(set)].get(method) if type(set) in KNOWN else None
+    if kind is None or traced() or transformed():
+        return None
+    fields = kind.fields(set, method)
+    if fields is None or not _applies(kind, fields, x, anchor):
+        return None
+    size = LARGEST // kind.count(fields, x)
+    with exact_arithmetic(x):
+        sloped = x.requires_grad and torch.is_grad_enabled()
+        rest = (anchor, remembered(kind, fields, anchor), method, strict, sloped, *fields)
+        if x.numel() <= size * x.shape[-1]:
+            return _Line.apply(x, *rest)
+        chunks = x.reshape(-1, x.shape[-1]).split(size)
+        return torch.cat([_Line.apply(chunk, *rest) for chunk in chunks]).reshape(x.shape)
+
+
+def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
+    tensors = [anchor, *(v for v in fields if not isinstance(v, float))]
+    if any([type(v) not in PLAIN for v in (x, *tensors)]) or x.dtype not in (torch.float32, torch.float64):
+        return False
+    if any([v.dtype != x.dtype or v.requires_grad for v in tensors]) or anchor.ndim != 1 or x.numel() == 0:
+        return False
+    if any([isinstance(v, Tensor) and (v.ndim != k or v.numel() == 0) for v, k in zip(fields, cycle(kind.dims))]):
+        return False
+    return kind.count(fields, x) <= LARGEST and not reduced_products(x)
+
+
+ONE, ZERO = ({dtype: torch.tensor(v, dtype=dtype) for dtype in (torch.float32, torch.float64)} for v in (1.0, 0.0))
+"""A number as a tensor takes torch half the time."""
+
+
+class _Line(torch.autograd.Function):
+    """y on the line from the anchor to x, and its derivative by x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, known: Any, method: str, strict: bool, sloped: bool, *fields: Any
+    ) -> Tensor:
+        points, pulled = _moderate(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))
+        one, zero = ONE[x.dtype], ZERO[x.dtype]
+        out, length, *active = known.out(points, strict, sloped)
+        raw, inside = torch.add(out, one).reciprocal_(), out <= zero  # NaN is not
+        if strict:  # also a point inside is lost if the anchor is not certain
+            eta = torch.where(inside, known.certain, raw / known.more(raw, length))
+        else:
+            eta = torch.where(inside, one, raw)
+        if sloped:
+            tensors = [v for v in fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
+            raw = torch.where(inside, zero, raw)
+            ctx.save_for_backward(x, anchor, points, pulled, eta, raw, *active, *tensors)
+            ctx.known, ctx.method, ctx.strict = known, method, strict
+        y = torch.lerp(anchor, points, eta)
+        return y if x.ndim == 2 else y.reshape(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, anchor, points, pulled, eta, raw, *active = ctx.saved_tensors
+        nothing = (None,) * (len(ctx.needs_input_grad) - 1)
+        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
+            y, _ = interpolated(ctx.known.set, x, anchor, ctx.method, ctx.strict)
+            return *torch.autograd.grad(y, x, g, create_graph=True), *nothing
+        g = g if x.ndim == 2 else g.reshape(points.shape)
+        along = torch.linalg.vecdot(g, points - anchor)[:, None]
+        dx = ctx.known.less(eta * g, along * raw * raw, points, *active)
+        dx = dx if pulled is None else dx * pulled
+        return dx if x.ndim == 2 else dx.reshape(x.shape), *nothing
+
+
+def _moderate(points: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The points, huge ones pulled in, and by what factor; None where there are none."""
+    limit = HUGE[torch.finfo(points.dtype).bits]
+    if points.is_cpu:
+        low, high = torch.aminmax(points)
+        if low.item() >= -limit and high.item() <= limit:
+            return points, None
+    far = torch.linalg.vector_norm(points, ord=torch.inf, dim=-1, keepdim=True)
+    pulled = (limit / far).clamp_(max=1)
+    return points * pulled, pulled  # which changes none but huge ones

@@ -1,0 +1,90 @@
+"""Arrays for the fast paths of `gaussian.py` and `strings.py`: NumPy's where they are small.
+
+An operation on a few numbers takes torch about three times as long as NumPy, which on a CPU works on the same memory.
+Those paths use what both write the same way, so that the formulas stand there once. What there is one of for each
+sample is a number if there is one sample.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .calls import PLAIN, traced, transformed
+
+SMALL = 2**14
+"""Numbers of a batch of points up to which NumPy is faster."""
+ROUNDOFF = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+"""Of the dtypes for which there are fast paths."""
+
+
+def plain(*tensors: Any) -> bool:
+    """Whether these are tensors of one dtype, float32 or float64, on the CPU, that no tracer or transform looks at."""
+    dtype = getattr(tensors[0], "dtype", None)
+    for v in tensors:
+        if type(v) not in PLAIN or v.dtype != dtype or not v.is_cpu:
+            return False
+    return dtype in ROUNDOFF and tensors[0].numel() > 0 and not traced() and not transformed()
+
+
+def engine(x: Tensor) -> Any:
+    """The namespace for a batch of points."""
+    return np if x.numel() <= SMALL else torch
+
+
+def array(xp: Any, v: Tensor) -> Any:
+    """The tensor as an array of the namespace, in the same memory."""
+    v = v.detach() if v.requires_grad else v
+    return v.numpy() if xp is np else v
+
+
+def tensor(v: Any) -> Tensor:
+    return v if isinstance(v, Tensor) else torch.from_numpy(v)
+
+
+def quiet(xp: Any) -> AbstractContextManager[object]:
+    """Without derivatives, and without warnings of what is looked at later."""
+    return np.errstate(all="ignore") if xp is np else torch.no_grad()
+
+
+def at_least(v: Any, low: float) -> Any:
+    """max(v, low); NaN stays."""
+    if isinstance(v, float):
+        return low if v < low else v
+    return v.clamp(min=low) if isinstance(v, Tensor) else np.maximum(v, low)
+
+
+def at_most(v: Any, high: float) -> Any:
+    """min(v, high); NaN stays."""
+    if isinstance(v, float):
+        return high if v > high else v
+    return v.clamp(max=high) if isinstance(v, Tensor) else np.minimum(v, high)
+
+
+def largest(v: Any) -> float:
+    return v if isinstance(v, float) else v.max().item()
+
+
+def most(v: Any, alone: bool) -> Any:
+    """The largest on the last axis, `(*batch, 1)`, or a number for one sample."""
+    if alone:
+        return v.max().item()
+    return v.amax(-1, keepdim=True) if isinstance(v, Tensor) else v.max(-1, keepdims=True)
+
+
+def total(v: Any, event: int, alone: bool) -> Any:
+    """The sum over the last axes, in the same way."""
+    if alone:
+        return v.sum().item()
+    return v.sum(-1, keepdims=True) if event == 1 else v.sum((-2, -1), keepdims=True)[..., 0]
+
+
+def product(a: Any, b: Any, event: int, alone: bool) -> Any:
+    """The sum of a b, in the same way."""
+    if alone:
+        return np.vdot(a, b).item() if isinstance(a, np.ndarray) else torch.dot(a.reshape(-1), b.reshape(-1)).item()
+    return total(a * b, event, False)

@@ -1,0 +1,171 @@
+"""What `inset.torch.Projection` is made of: the arrays it holds, and what `torch.compile` sees of it.
+
+Where Dynamo reads the code of a function it remembers each name that was looked up, and looks all of them up again at
+each call: hundreds for `project`, which cost more than the arithmetic does. So the layers put one node into its
+program, a function of tensors and constants; AOT autograd and Inductor see the operations within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ._combine import Product, parts
+from ._fields import HasFields, field_leaves, leaves, map_fields, map_point
+from ._namespace import Point, is_array, is_torch
+from ._project import Method, project
+from ._set import ConvexSet
+from ._shapes import event_dims, known_event
+from ._trust_region import Layout, trust_region
+
+_TEMPLATES: dict[str, ConvexSet] = {}
+"""Sets without their arrays, by all that there is to know of them."""
+
+
+class Fields(nn.Module):
+    """The arrays of a set as buffers, parameters and submodules, and the set made of them."""
+
+    def __init__(self, set: ConvexSet) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        held: list[bool] = []
+        for path, value, role in field_leaves(set):
+            if role == "static":
+                continue
+            held.append(True)
+            if isinstance(value, nn.Parameter):
+                self.register_parameter(path, value)
+            elif isinstance(value, nn.Module):
+                self.add_module(path, value)
+            elif is_array(value):
+                self.register_buffer(path, value if is_torch(value) else torch.as_tensor(value))
+            else:
+                held[-1] = False  # numbers and functions stay in the template
+            if held[-1]:
+                self.names.append(path)
+        rest = iter(held)
+        self.template = map_fields(set, lambda v, role: ... if next(rest) else v)
+        self.kind = _kind(self.template) if all(map(is_array, self.arrays())) else None
+        """Its name among the templates, if the set may be one node of a program."""
+        self.several = isinstance(set.event_ndim, tuple)
+        self.event = known_event(set) if self.kind is not None else ()
+        self._remember()
+
+    def arrays(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in self.names])
+
+    def build(self) -> ConvexSet:
+        return _filled(self.template, iter(self.arrays()))
+
+    def fits(self, point: Point) -> bool:
+        """Whether this can be seen to be a point of the set from here; otherwise `check_point` is to tell."""
+        points = point if isinstance(point, tuple) else (point,)
+        if self.kind is None or isinstance(point, tuple) != self.several or len(points) != len(self.event):
+            return False
+        return all([_fits(leaf, sizes) for leaf, sizes in zip(points, self.event, strict=True)])
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._remember()
+
+    def _remember(self) -> None:
+        if self.kind is not None:
+            _TEMPLATES.setdefault(self.kind, self.template)
+            allow_nodes()
+
+
+class FixedPoint(nn.Module):
+    """A point as buffers: one array, or a tuple of them."""
+
+    def __init__(self, point: Point) -> None:
+        super().__init__()
+        self.structure = map_point(lambda leaf: None, point)
+        for k, leaf in enumerate(leaves(point)):
+            tensor = leaf if is_torch(leaf) else torch.as_tensor(leaf, dtype=torch.get_default_dtype())
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(str(k), tensor)
+            else:
+                self.register_buffer(str(k), tensor)
+
+    def build(self) -> Point:
+        if self.structure is None:
+            return getattr(self, "0")
+        count = iter(range(len(leaves(self.structure))))
+        return map_point(lambda _: getattr(self, str(next(count))), self.structure)
+
+
+def _filled(template: Any, arrays: Iterator[Any]) -> Any:
+    """The set with the next array in each place that waits for one."""
+    set = object.__new__(type(template))
+    for name, _ in template.roles:
+        value = getattr(template, name)
+        value = tuple([_fill(v, arrays) for v in value]) if isinstance(value, tuple) else _fill(value, arrays)
+        object.__setattr__(set, name, value)
+    return set
+
+
+def _fill(value: Any, arrays: Iterator[Any]) -> Any:
+    return next(arrays) if value is ... else _filled(value, arrays) if isinstance(value, HasFields) else value
+
+
+def replace_nonfinite(set: ConvexSet, x: Point, anchor: Point) -> Point:
+    """x with the anchor in place of each sample that is not finite."""
+    finite = None
+    for leaf, k in zip(leaves(x), event_dims(set), strict=True):
+        good = torch.isfinite(leaf)
+        good = good.flatten(start_dim=leaf.ndim - k).all(-1) if k else good
+        finite = good if finite is None else finite & good
+    assert finite is not None
+    return map_point(
+        lambda leaf, a, k: torch.where(finite[(..., *(None,) * k)], leaf, a.to(leaf.dtype)), x, anchor, set.event_ndim
+    )
+
+
+def _fits(leaf: Any, sizes: tuple[int | None, ...]) -> bool:
+    if not isinstance(leaf, Tensor) or not leaf.dtype.is_floating_point or leaf.ndim < len(sizes):
+        return False
+    received = leaf.shape[leaf.ndim - len(sizes) :]
+    return all([known is None or known == size for known, size in zip(sizes, received, strict=True)])
+
+
+def _kind(template: ConvexSet) -> str | None:
+    """What there is to know of a set besides its arrays, if the code of this library is all that it runs."""
+    inner = template.blocks if isinstance(template, Product) else parts(template)
+    if inner != (template,):
+        kinds = [_kind(part) for part in inner]
+        return None if None in kinds else f"{type(template).__name__}({', '.join(map(str, kinds))})"
+    own = type(template).__module__.startswith(f"{__package__}.")
+    plain = all(v is ... or v is None or isinstance(v, (int, float, str)) for _, v, _ in field_leaves(template))
+    return repr(template) if own and plain else None
+
+
+def allow_nodes() -> None:
+    """Tell Dynamo about the functions below; otherwise it reads them as it reads the rest.
+
+    When a layer is made, and not before: this imports Dynamo, which takes a second. So does an optimizer.
+    """
+    if not torch.compiler.is_compiling():
+        torch.compiler.allow_in_graph([traced_projection, traced_region])
+
+
+def traced_projection(
+    kind: str, arrays: tuple[Tensor, ...], x: Point, anchor: Point | None, method: Method, strict: bool, nonfinite: str
+) -> Point:
+    """What a `Projection` returns, as one node of a program; the arrays are those of its set."""
+    set = _filled(_TEMPLATES[kind], iter(arrays))
+    anchor = set.anchor(x) if anchor is None else anchor
+    x = replace_nonfinite(set, x, anchor) if nonfinite == "anchor" else x
+    return project(set, x, anchor, method=method, strict=strict)
+
+
+def traced_region(
+    new: Point, old: Point, epsilon: float, kappa: float | None, layout: Any, method: Method, strict: bool
+) -> Point:
+    """What a `TrustRegion` returns, as one node of a program."""
+    # numbers that have changed before come as symbols
+    epsilon, kappa = float(epsilon), None if kappa is None else float(kappa)
+    set, new, anchor = trust_region(new, old, epsilon, kappa, Layout(*layout))
+    return project(set, new, anchor, method=method, strict=strict)
