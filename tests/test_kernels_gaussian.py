@@ -14,7 +14,7 @@ from torch import Tensor
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import GaussianKL
 from inset._gaussian import PARAMETERIZATIONS
-from inset._kernels import _launch, gaussians
+from inset._kernels import _launch, _policies
 from inset._kernels.regions import fused
 from inset._project import interpolated
 
@@ -170,5 +170,5 @@ def test_one_output_alone_can_be_used() -> None:
 def test_farthest_is_that_of_the_set() -> None:
     """Beyond it the set pulls points back as well."""
     set, anchor, _ = region("covariance", torch.float32)
-    far = (set.mean + 10 * float(gaussians.FARTHEST.value), set.covariance)
+    far = (set.mean + 10 * float(_policies.FARTHEST.value), set.covariance)
     assert 0 < set.domain(anchor, far).item() < 1

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import divided, root
-from ._rows import moved, norm
-from .products import points, product, rounded
+from ._rows import norm
+from .products import points, product, rounded, settle
 
 
 @triton.jit
@@ -30,7 +30,7 @@ def forward(
     are b and d in the same order; see `products.forward` for the others.
     """
     n = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
-    e, alive = tl.arange(0, WIDTH), n < N
+    e = tl.arange(0, WIDTH)
     anchor = tl.load(x0 + e, e < D, other=0.0).to(tl.float32)[None, :]
     point, t = points(x, n, N, anchor, D, WIDTH, HUGE)  # type: ignore[misc]
     length = norm(point, SHIFT)
@@ -59,19 +59,7 @@ def forward(
         value = tl.where((j < M)[None, :], value * tl.load(inverse + j, j < M, other=1.0)[None, :], float("-inf"))
         turn = tl.where(value > best, first, turn)
         best = tl.maximum(best, value)
-    s, column = tl.max(best, axis=1, return_indices=True)
-    cone = column + tl.sum(tl.where(tl.arange(0, COLUMNS)[None, :] == column[:, None], turn, 0), axis=1)
-    p, q, size = tl.load(margin), tl.load(margin + 1), tl.load(margin + 2)
-    inside = s <= 0
-    out = divided(tl.full(s.shape, 1.0, tl.float32), 1 + tl.where(inside, 0.0, s))
-    eta = tl.where(inside & (t == 1), 1.0, divided(out, 1 + p + q * (size + out * length))) if STRICT else out
-    sure = p + 0 * length
-    eta = tl.where(sure == sure, eta, float("nan"))
-    at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
-    tl.store(y + at, moved(anchor, point, eta), mask)
-    tl.store(weight + n, eta, alive)
-    tl.store(raw + n, tl.where(inside, 0.0, out), alive)
-    tl.store(active + n, cone, alive)
+    settle(best, turn, margin, point, t, anchor, length, y, weight, raw, active, n, N, D, COLUMNS, WIDTH, STRICT)
 
 
 @triton.jit

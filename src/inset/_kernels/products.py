@@ -45,6 +45,27 @@ def product(big, small, upper, lower, row, there, e, D: tl.constexpr):
 
 
 @triton.jit
+def settle(
+    best, turn, margin, point, t, anchor, length, y, weight, raw, active, n, N,
+    D: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, STRICT: tl.constexpr,
+):  # fmt: skip
+    """Store y, eta, 1 / (1 + s) or 0 inside, and the constraint that sets s = max `best`, in block `turn`."""
+    s, column = tl.max(best, axis=1, return_indices=True)  # type: ignore[misc]
+    which = column + tl.sum(tl.where(tl.arange(0, COLUMNS)[None, :] == column[:, None], turn, 0), axis=1)
+    p, q, size = tl.load(margin), tl.load(margin + 1), tl.load(margin + 2)
+    inside, alive, e = s <= 0, n < N, tl.arange(0, WIDTH)
+    out = divided(tl.full(s.shape, 1.0, tl.float32), 1 + tl.where(inside, 0.0, s))
+    eta = tl.where(inside & (t == 1), 1.0, divided(out, 1 + p + q * (size + out * length))) if STRICT else out
+    sure = p + 0 * length
+    eta = tl.where(sure == sure, eta, float("nan"))
+    at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
+    tl.store(y + at, moved(anchor, point, eta), mask)
+    tl.store(weight + n, eta, alive)
+    tl.store(raw + n, tl.where(inside, 0.0, out), alive)
+    tl.store(active + n, which, alive)
+
+
+@triton.jit
 def forward(
     x, x0, upper, lower, offset, slope, margin, y, weight, raw, active, N,
     M: tl.constexpr, D: tl.constexpr, STRICT: tl.constexpr, B: tl.constexpr, COLUMNS: tl.constexpr,
@@ -57,7 +78,7 @@ def forward(
     anchor is not certainly inside.
     """
     n = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
-    e, alive = tl.arange(0, WIDTH), n < N
+    e = tl.arange(0, WIDTH)
     anchor = tl.load(x0 + e, e < D, other=0.0).to(tl.float32)[None, :]
     point, t = points(x, n, N, anchor, D, WIDTH, HUGE)  # type: ignore[misc]
     length = norm(point, SHIFT)
@@ -72,19 +93,7 @@ def forward(
             value += length[:, None] * tl.load(slope + j, j < M, other=0.0)[None, :]
         turn = tl.where(value > best, first, turn)
         best = tl.maximum(best, value)
-    s, column = tl.max(best, axis=1, return_indices=True)
-    row = column + tl.sum(tl.where(tl.arange(0, COLUMNS)[None, :] == column[:, None], turn, 0), axis=1)
-    p, q, size = tl.load(margin), tl.load(margin + 1), tl.load(margin + 2)
-    inside = s <= 0
-    out = divided(tl.full(s.shape, 1.0, tl.float32), 1 + tl.where(inside, 0.0, s))
-    eta = tl.where(inside & (t == 1), 1.0, divided(out, 1 + p + q * (size + out * length))) if STRICT else out
-    sure = p + 0 * length
-    eta = tl.where(sure == sure, eta, float("nan"))
-    at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
-    tl.store(y + at, moved(anchor, point, eta), mask)
-    tl.store(weight + n, eta, alive)
-    tl.store(raw + n, tl.where(inside, 0.0, out), alive)
-    tl.store(active + n, row, alive)
+    settle(best, turn, margin, point, t, anchor, length, y, weight, raw, active, n, N, D, COLUMNS, WIDTH, STRICT)
 
 
 @triton.jit
