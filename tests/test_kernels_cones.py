@@ -22,9 +22,11 @@ N = 70
 
 
 @pytest.fixture(autouse=True)
-def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time for each."""
+def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes some tiles in turn; the interpreter takes its time for each program."""
     monkeypatch.setattr(_launch, "PROGRAMS", 1)
+    monkeypatch.setattr(_launch, "MORE", 1)
+    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(m: int = 20, k: int = 3, n: int = 5, shift: float = 0.0) -> tuple[SecondOrderCone, Tensor, Tensor]:

@@ -21,9 +21,11 @@ METHODS = ("chord", "ray")
 
 
 @pytest.fixture(autouse=True)
-def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time for each."""
+def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes some tiles in turn; the interpreter takes its time for each program."""
     monkeypatch.setattr(_launch, "PROGRAMS", 1)
+    monkeypatch.setattr(_launch, "MORE", 1)
+    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(n: int = 4, k: int = 3) -> tuple[LMI, Tensor, Tensor]:

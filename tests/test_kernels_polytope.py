@@ -21,9 +21,11 @@ N, M, D = 70, 90, 5
 
 
 @pytest.fixture(autouse=True)
-def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter takes its time for each."""
+def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes some tiles in turn; the interpreter takes its time for each program."""
     monkeypatch.setattr(_launch, "PROGRAMS", 1)
+    monkeypatch.setattr(_launch, "MORE", 1)
+    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(dtype: torch.dtype, rows: int = M, n: int = D, shift: float = 0.0) -> tuple[Polytope, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
-from inset import LMI, Ball, Box, GaussianKL, Polytope, SecondOrderCone, Simplex, Strings
+from inset import LMI, Ball, GaussianKL, Polytope, SecondOrderCone, Strings
 from inset._kernels import KERNELS, _launch, lmis, polytopes, regions, second_order_cones, strings, vectors
 
 ZERO = torch.zeros(3)
@@ -18,8 +18,6 @@ RANDOM = torch.Generator().manual_seed(0)
 X = torch.randn(5, 3, generator=RANDOM)
 CASES: dict[str, Any] = {
     "ball": (Ball(ZERO, 1.0), X, ZERO, "chord"),
-    "box": (Box(-0.5, 0.5), X, ZERO, "chord"),
-    "simplex": (Simplex(3), X, torch.full((3,), 1 / 3), "chord"),
     "polytope": (Polytope(torch.randn(4, 3, generator=RANDOM), torch.ones(4)), X, ZERO, "chord"),
     "cone": (
         SecondOrderCone(torch.eye(3)[None], torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1)),

@@ -47,8 +47,8 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-PROGRAMS = 2112
-"""That take turns in tiles: about as many as a GPU runs at once; more of them where a tile has more than one sample."""
+PROGRAMS, MORE = 2112, 4
+"""That take turns in tiles: about as many as a GPU runs at once, or more where a tile has more than one sample."""
 WARP = 2048
 """Bytes of points that a warp holds."""
 STAGES = 3
@@ -74,7 +74,7 @@ def launched(
     """
     samples, held = x.shape[0], max(32, WARP // x.element_size())
     block = block or min(max(1, held // width), power(-(-samples // PROGRAMS)))
-    most = PROGRAMS * min(4, block)
+    most = PROGRAMS * min(MORE, block)
     known = precision(x.dtype) | {"STAGES": STAGES} | constants
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
