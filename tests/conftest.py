@@ -13,6 +13,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusi
 import hypothesis
 import jax
 import numpy as np
+import pytest
 import torch
 
 jax.config.update("jax_enable_x64", True)
@@ -42,3 +43,13 @@ def _round_as_a_gpu_does() -> None:
 
 if find_spec("triton") is not None:
     _round_as_a_gpu_does()
+
+
+@pytest.fixture
+def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For kernels: one program takes some tiles in turn, since the interpreter takes its time for each."""
+    from inset._kernels import _launch
+
+    monkeypatch.setattr(_launch, "PROGRAMS", 1)
+    monkeypatch.setattr(_launch, "MORE", 1)
+    monkeypatch.setattr(_launch, "WARP", 128)

@@ -11,22 +11,14 @@ from torch import Tensor
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Strings
-from inset._kernels import _launch
 from inset._kernels import fused as dispatched
 from inset._kernels.strings import fused
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 SAMPLES, BODIES, D = 6, 5, 3
 LINKS = torch.tensor([[0, 1], [1, 2], [2, 3], [0, 3], [3, 4]])
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(dtype: torch.dtype, anchors: str, lengths: str, seed: int = 0) -> tuple[Strings, Tensor, Tensor]:

@@ -14,19 +14,11 @@ from triton.runtime import interpreter
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import SecondOrderCone
-from inset._kernels import _launch
 from inset._kernels.second_order_cones import _constants, cone, fused
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 N = 70
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(m: int = 20, k: int = 3, n: int = 5, shift: float = 0.0) -> tuple[SecondOrderCone, Tensor, Tensor]:

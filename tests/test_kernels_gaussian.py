@@ -14,20 +14,13 @@ from torch import Tensor
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import GaussianKL
 from inset._gaussian import PARAMETERIZATIONS
-from inset._kernels import _launch, _policies
+from inset._kernels import _policies
 from inset._kernels.regions import fused
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 N, K, D = 8, 3, 3
 Policies = Any
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def region(

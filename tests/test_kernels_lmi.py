@@ -12,20 +12,13 @@ from torch import Tensor
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import LMI
-from inset._kernels import _launch, lmis
+from inset._kernels import lmis
 from inset._kernels.lmis import fused
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 N = 14
 METHODS = ("chord", "ray")
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(n: int = 4, k: int = 3) -> tuple[LMI, Tensor, Tensor]:

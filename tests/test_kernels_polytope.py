@@ -13,19 +13,11 @@ from triton.runtime import interpreter
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Polytope
-from inset._kernels import _launch
 from inset._kernels.polytopes import _constants, fused, polytope
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 N, M, D = 70, 90, 5
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def drawn(dtype: torch.dtype, rows: int = M, n: int = D, shift: float = 0.0) -> tuple[Polytope, Tensor, Tensor]:

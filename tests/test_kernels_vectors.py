@@ -16,16 +16,9 @@ from inset import Ball, Box, ConvexSet, Ellipsoid, Simplex
 from inset._kernels import KERNELS, _launch
 from inset._project import interpolated
 
+pytestmark = pytest.mark.usefixtures("one_program")
 N, D = 12, 5
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-@pytest.fixture(autouse=True)
-def one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which takes some tiles in turn; the interpreter takes its time for each program."""
-    monkeypatch.setattr(_launch, "PROGRAMS", 1)
-    monkeypatch.setattr(_launch, "MORE", 1)
-    monkeypatch.setattr(_launch, "WARP", 128)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -182,6 +175,7 @@ def test_programs_take_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Few programs do what many do, with several samples at a time and a last tile that is not full."""
     set, anchor = sets(torch.float32)[name]
     x = points(torch.float32, anchor)[:11]
+    monkeypatch.setattr(_launch, "PROGRAMS", 16)
     many, _ = both(set, x, anchor, True)
     monkeypatch.setattr(_launch, "PROGRAMS", 2)
     monkeypatch.setattr(_launch, "WARP", 64)
