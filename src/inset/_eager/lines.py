@@ -6,9 +6,9 @@ t = <g, x - x0> for an incoming g,
     dx = eta g - t / (1 + s)^2 ds.
 
 For `ray`, s is the gauge less 1: the same for affine constraints. What depends on the set and the anchor alone is
-computed once, see `kinds.py` for polytopes, boxes and balls, `curved.py` for the rest. The margin of
-`strict` is that of `_strict.py`. The formulas of the sets are the reference, and what runs for learned fields,
-per-sample sets, half precision, under transforms, and for second derivatives.
+computed once, see `kinds.py` for polytopes, boxes and balls, `curved.py` for the rest. The margin of `strict` is that
+of `_strict.py`. The formulas of the sets are the reference, and what runs for learned fields, per-sample sets, half
+precision, under transforms, and for second derivatives.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ def watched() -> bool:
 class Operator:
     """A function of tensors that launches kernels, with its derivatives.
 
-    Where torch traces a program it is an operator of the library "inset"; elsewhere it is called as it is, which takes
-    the host a tenth of the time.
+    Where torch traces a program it is an operator of the library "inset"; elsewhere it is called as it is, which costs
+    the host less.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -65,7 +65,7 @@ _CONSTANTS: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
 
 
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The number as a tensor of shape (1,), made once: a kernel for each call would cost more than the call."""
+    """The number as a tensor of shape (1,), made once and not by a kernel in each call."""
     if torch.compiler.is_compiling() or watched():
         return torch.full((1,), value, dtype=dtype, device=device)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # what a graph makes is the graph's
