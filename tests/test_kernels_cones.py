@@ -14,7 +14,8 @@ from triton.runtime import interpreter
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import SecondOrderCone
-from inset._kernels.second_order_cones import _constants, cone, fused
+from inset._kernels import projected as fused
+from inset._kernels.second_order_cones import _constants, cone
 from inset._project import interpolated
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -96,7 +97,7 @@ def test_margin_covers_the_products_of_tensor_cores(monkeypatch: pytest.MonkeyPa
     fields = (set.A, set.b, set.z, set.d)
     constants = _constants(*fields, strict=True, anchor=anchor)
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", off)
-    _, eta, raw, cone_ = cone(x, *fields, anchor, *constants, True)
+    _, (eta, raw, cone_) = cone(x, *fields, anchor, *constants, True)
     wide, outside = doubled(set), raw > 0
     depth = -wide.constraints(anchor.double())
     exact = (wide.constraints(x.double()) / depth).amax(-1)

@@ -13,7 +13,8 @@ from triton.runtime import interpreter
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Polytope
-from inset._kernels.polytopes import _constants, fused, polytope
+from inset._kernels import projected as fused
+from inset._kernels.polytopes import _constants, polytope
 from inset._project import interpolated
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -85,7 +86,7 @@ def test_the_margin_covers_the_products_of_tensor_cores(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     x = x[x.abs().amax(-1) < 100]
-    _, _, raw, _ = polytope(x, set.A, set.b, anchor, *_constants(set.A, set.b, x.dtype, True, anchor), True)
+    _, (_, raw, _) = polytope(x, set.A, set.b, anchor, *_constants(set.A, set.b, x.dtype, True, anchor), True)
     wide, outside = doubled(set), raw > 0
     exact = (wide.constraints(x.double()) / (wide.b - wide.A @ anchor.double()))[:, 3:].amax(-1)
     assert outside.any() and (1 / raw[outside].double() - 1 > exact[outside]).all()  # an upper bound, whatever is lost

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Box, ConvexSet, Ellipsoid, Simplex
-from inset._kernels import KERNELS, _launch
+from inset._kernels import _launch, projected
 from inset._project import interpolated
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -59,7 +59,7 @@ def points(dtype: torch.dtype, anchor: Tensor) -> Tensor:
 
 
 def fused(set: ConvexSet, x: Tensor, anchor: Tensor, strict: bool, method: str = "chord") -> Tensor:
-    y = KERNELS[type(set)](set, x, anchor, method, strict)
+    y = projected(set, x, anchor, method, strict)
     assert y is not None
     return y
 
@@ -211,9 +211,9 @@ def test_where_kernels_do_not_apply() -> None:
         (Simplex(D), "paper"),
     ]
     for set, method in refused:
-        assert KERNELS[type(set)](set, x, c, method, True) is None, (set, method)
-    assert KERNELS[Box](Box(-1.0, 1.0), x, c, "ray", True) is not None
-    assert KERNELS[Ball](Ball(c, 1.0), x, c, "paper", True) is not None
+        assert projected(set, x, c, method, True) is None, (set, method)
+    assert projected(Box(-1.0, 1.0), x, c, "ray", True) is not None
+    assert projected(Ball(c, 1.0), x, c, "paper", True) is not None
 
 
 @pytest.mark.parametrize("kind", ["ball", "ellipsoid", "box"])

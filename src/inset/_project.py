@@ -94,9 +94,14 @@ def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool
     check_point(set, x)
     anchor = set.anchor(x) if anchor is None else anchor
     check_point(set, anchor, "an anchor")
+    return project_checked(set, x, anchor, method, strict, informed)
+
+
+def project_checked(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool) -> Any:
+    """`project_with_info`, or None in place of the `Info`, for points and a method that are known to fit."""
     if isinstance(set, Product):
         done = [
-            _project(block, point, a, method, strict, informed)
+            project_checked(block, point, a, method, strict, informed)
             for block, point, a in zip(set.blocks, x, anchor, strict=True)
         ]
         infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True))) if informed else None

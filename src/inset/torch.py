@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -12,23 +13,30 @@ from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
+from ._eager.calls import usual
 from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
-from ._fields import field_leaves, map_fields, map_point
+from ._fields import field_leaves, leaves, map_fields, map_point
 from ._gaussian import Parameterization
-from ._layer import Fields, FixedPoint, allow_nodes, replace_nonfinite, traced_projection, traced_region
+from ._layer import Fields, FixedPoint, Shortcut, allow_nodes, replace_nonfinite, traced_projection, traced_region
 from ._namespace import Point, is_array
-from ._project import FUSED, Info, Method, check_method, project, project_with_info
+from ._project import FUSED, Info, Method, check_method, project, project_checked, project_with_info
 from ._set import ConvexSet
 from ._trust_region import Layout, check_options, check_policies, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
 
+PREPARED: list[Callable[..., Any]] = []
+"""Asked in turn for g(x), or for a function of x and of points like it that a layer may call again."""
+REGIONS: list[Callable[..., Any]] = [quick_region]
+"""Asked in turn for what a `TrustRegion` returns."""
 if torch.version.cuda is not None and find_spec("triton") is not None:
-    from ._kernels import fused
+    from ._kernels import fused, prepared, region
 
     FUSED.append(fused)
+    PREPARED.append(prepared)
+    REGIONS.insert(0, region)
 FUSED.extend(_eager.FUSED)
 
 __all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
@@ -50,6 +58,8 @@ class Projection(nn.Module):
     >>> bool(safe.contains(net(100 * torch.randn(32, 8))).all())
     True
     """
+
+    _quick: Shortcut | None = None
 
     def __init__(
         self,
@@ -90,20 +100,54 @@ class Projection(nn.Module):
         self, x: Point, set: ConvexSet | None = None, anchor: Point | None = None, return_info: bool = False
     ) -> Any:
         """g(x); with `return_info` also an `Info` of eta, active constraint and h(x) per sample."""
-        anchor = anchor if anchor is not None else self.anchor
+        own = anchor is None and not return_info
+        if own and set is None and not torch.compiler.is_compiling():
+            quick = self._quick
+            if quick is not None and quick.applies(x):
+                return quick.call(x)
+        anchor = self.anchor if anchor is None else anchor
         if set is None and self.fields is not None:
             kind = self._node(x, anchor) if torch.compiler.is_dynamo_compiling() and not return_info else None
             if kind is not None:
                 arrays = self.fields.arrays()
                 return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
+            own = own and anchor is not None and self.fields.fits(x) and self.fields.unchanged()
             set = self.fields.build()
+        else:
+            own = False
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
         anchor = set.anchor(x) if anchor is None else anchor
         if self.nonfinite == "anchor":
             x = replace_nonfinite(set, x, anchor)
+        if own:  # what there is to check has been checked
+            return self._project(set, x, anchor)
         apply = project_with_info if return_info else project
         return apply(set, x, anchor, method=self.method, strict=self.strict)
+
+    def _project(self, set: ConvexSet, x: Point, anchor: Point) -> Point:
+        """g(x), and a `Shortcut` for the next call."""
+        for prepared in PREPARED:
+            found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
+            if found is not None and not isinstance(found, (Tensor, tuple)):
+                self._quick = self._shortcut(found, x)
+                found = found(x)
+            if found is not None:
+                return found
+        return project_checked(set, x, anchor, self.method, self.strict, False)[0]
+
+    def _shortcut(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Shortcut | None:
+        """Only of buffers: torch may give a parameter other numbers without a sign of it."""
+        if self.fields is None or self.anchor_point is None or self.nonfinite != "propagate":
+            return None
+        arrays = [(self.fields._buffers, name) for name in self.fields.names] + [(self.anchor_point._buffers, "0")]
+        held = [where.get(name) for where, name in arrays]
+        if any([v is None or v.is_inference() for v in held]):
+            return None
+        return Shortcut(call, x, arrays)  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_quick"}
 
     def extra_repr(self) -> str:
         return f"{self.set!r}, method={self.method!r}, strict={self.strict}"
@@ -183,8 +227,10 @@ class TrustRegion(nn.Module):
         check_policies(new, old, self.layout)
         if torch.compiler.is_dynamo_compiling() and isinstance(self.method, str):
             return traced_region(new, old, self.epsilon, self.kappa, tuple(self.layout), self.method, self.strict)
-        if self.kappa is None and (y := quick_region(new, old, self.epsilon, self.layout, self.method, self.strict)):
-            return y
+        if self.kappa is None:
+            for region in REGIONS:
+                if y := region(new, old, self.epsilon, self.layout, self.method, self.strict):
+                    return y
         set, new, anchor = trust_region(new, old, self.epsilon, self.kappa, self.layout)
         return project(set, new, anchor, method=self.method, strict=self.strict)
 

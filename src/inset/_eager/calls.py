@@ -27,6 +27,11 @@ def transformed() -> bool:
     return not torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0
 
 
+def usual(x: Tensor) -> bool:
+    """Whether torch does one operation after another: nothing is traced, transformed or captured."""
+    return not (traced() or transformed() or (x.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
 class _Entry(NamedTuple):
     """What was computed for an anchor and a kind of set: of which fields, in which state."""
 

@@ -2,7 +2,7 @@
 
 The formulas of the sets are the reference, to which a kernel agrees up to rounding, and what runs where there is none:
 on other devices, for other methods, for learned fields, under vmap and torch.func, and for second derivatives. To add
-one, write a module with a function like `strings.fused` and list it in `KERNELS`.
+one, write a module with a function like `polytopes.prepared` or `strings.fused` and list it in `KERNELS`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..sets.second_order_cone import SecondOrderCone
 from ..sets.simplex import Simplex
 from ..sets.strings import Strings
 from . import lmis, polytopes, regions, second_order_cones, strings, vectors
+from ._operator import Call
 
 KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
     Ball: vectors.ball,
@@ -31,8 +32,8 @@ KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
     Ellipsoid: vectors.ellipsoid,
     GaussianKL: regions.fused,
     LMI: lmis.fused,
-    Polytope: polytopes.fused,
-    SecondOrderCone: second_order_cones.fused,
+    Polytope: polytopes.prepared,
+    SecondOrderCone: second_order_cones.prepared,
     Simplex: vectors.simplex,
     Strings: strings.fused,
 }
@@ -40,10 +41,29 @@ KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
 
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:
     """g(x) by one kernel, or None if there is none for this."""
-    kernel = KERNELS.get(type(set))
-    if kernel is None or not _on_gpu(x) or not _on_gpu(anchor) or transformed():
+    return projected(set, x, anchor, method, strict) if _apply(set, x, anchor) else None
+
+
+def prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:
+    """A `Call` for x and any points like it, or the same as above."""
+    return KERNELS[type(set)](set, x, anchor, method, strict) if _apply(set, x, anchor) else None
+
+
+def projected(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Any:
+    """g(x) by the kernels, or None where they do not apply, wherever x is."""
+    found = KERNELS[type(set)](set, x, anchor, method, strict)
+    return found(x) if isinstance(found, Call) else found
+
+
+def _apply(set: ConvexSet, x: Any, anchor: Any) -> bool:
+    return type(set) in KERNELS and _on_gpu(x) and _on_gpu(anchor) and not transformed()
+
+
+def region(new: Any, old: Any, epsilon: float, layout: Any, method: Any, strict: bool) -> Any:
+    """The same for the set and the anchor of an old policy."""
+    if not _on_gpu(new) or not _on_gpu(old) or transformed():
         return None
-    return kernel(set, x, anchor, method, strict)
+    return regions.around(new, old, epsilon, layout, old, method, strict)
 
 
 def _on_gpu(x: Any) -> bool:

@@ -35,11 +35,22 @@ def precision(dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def rows(v: Tensor, batch: torch.Size, event: int) -> Tensor:
-    """v with one leading dimension: of size 1 for a constant that all samples share."""
+def rows(v: Tensor, batch: tuple[int, ...], event: int) -> Tensor:
+    """v as it is where all samples share it, else with one leading dimension."""
     if v.ndim == event and not v.requires_grad:
-        return v[None].contiguous()
+        return v.contiguous()
     return v.expand(*batch, *v.shape[v.ndim - event :]).reshape(-1, *v.shape[v.ndim - event :]).contiguous()
+
+
+def stride(v: Tensor, event: int) -> int:
+    """How far it is in such an array from one sample to the next: 0 if all share it."""
+    return 0 if v.ndim <= event or v.shape[0] == 1 else v.numel() // v.shape[0]
+
+
+def common(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which these broadcast; that of torch takes longer where only one is not empty."""
+    first, *rest = sorted(shapes, key=len, reverse=True)
+    return first if not any(rest) else tuple(torch.broadcast_shapes(*shapes))
 
 
 def power(n: int) -> int:
@@ -55,12 +66,21 @@ STAGES = 3
 """Tiles of points that are on their way at once."""
 
 
+MOST = 4096
+"""Launches that are remembered."""
+DIRECT = tuple([int(part) for part in triton.__version__.split(".")[:2]]) >= (3, 6)
+"""Whether a compiled kernel takes its arguments as its function does; it was otherwise once."""
+_LAUNCHES: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+"""Compiled kernels on their grids, and the arguments after the tensors, by all that these depend on."""
+
+
 def launched(
     kernel: Any,
     turns: bool,
     x: Tensor,
     width: int,
-    *arguments: Any,
+    *arguments: Tensor,
+    samples: int = 0,
     block: int = 0,
     warps: int = 0,
     stages: int = 0,
@@ -69,17 +89,54 @@ def launched(
     """Run the kernel on samples x of this width, a power of two; where torch compiles, as a part of its graph.
 
     A program is one warp, if a sample fits in there, and takes B samples at a time: few of a small batch, so that there
-    are many programs; with `turns` it goes on to further samples. `block`, `warps` and `stages` set other sizes. Of the
-    numbers of precision and the constants the kernel gets those that it asks for.
+    are many programs; with `turns` it goes on to further samples. `block`, `warps` and `stages` set other sizes, and
+    `samples` is their number, if that is not the first dimension of x. Of the numbers of precision and the constants
+    the kernel gets those that it asks for.
     """
-    samples, held = x.shape[0], max(32, WARP // x.element_size())
+    samples, sizes = samples or x.shape[0], (width, block, warps, stages)
+    if not _direct(kernel):
+        _launch(kernel, turns, x, samples, sizes, arguments, constants)
+        return
+    if x.device.index != torch.cuda.current_device():  # on which Triton launches
+        with torch.cuda.device(x.device):
+            return launched(kernel, turns, x, width, *arguments, samples=samples, block=block, warps=warps,
+                            stages=stages, **constants)  # fmt: skip
+    # what is compiled depends on numbers, on dtypes, and on which addresses are multiples of 16
+    key = (id(kernel), samples, x.device, x.dtype, *sizes, *constants.values())
+    key += tuple([v.dtype for v in arguments]) + tuple([v.data_ptr() & 15 for v in arguments])
+    if found := _LAUNCHES.get(key):
+        found[0](*arguments, *found[1])
+        return
+    compiled, grid, numbers = _launch(kernel, turns, x, samples, sizes, arguments, constants)
+    if len(_LAUNCHES) >= MOST:
+        _LAUNCHES.clear()
+    _LAUNCHES[key] = compiled[grid], (samples, *[numbers[name] for name in kernel.arg_names[len(arguments) + 1 :]])
+
+
+def _direct(kernel: Any) -> bool:
+    """Whether this call may go to a compiled kernel: not in the interpreter, nor where a mode of torch looks on."""
+    return DIRECT and isinstance(kernel, triton.JITFunction) and not torch._C._len_torch_dispatch_stack()
+
+
+def _launch(
+    kernel: Any,
+    turns: bool,
+    x: Tensor,
+    samples: int,
+    sizes: tuple[int, int, int, int],
+    arguments: tuple[Tensor, ...],
+    constants: dict[str, Any],
+) -> tuple[Any, tuple[int, int, int], dict[str, Any]]:
+    """Run the kernel by Triton's own means; what that returns, the grid, and the constants."""
+    width, block, warps, stages = sizes
+    held = max(32, WARP // x.element_size())
     block = block or min(max(1, held // width), power(-(-samples // PROGRAMS)))
     most = PROGRAMS * min(MORE, block)
-    known = precision(x.dtype) | {"STAGES": STAGES} | constants
+    known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block}
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
     programs = -(-samples // block)
-    kernel[(min(programs, most) if turns else programs,)](
-        *arguments, samples, B=block, num_warps=warps or max(1, width // held), num_stages=stages or STAGES, **numbers
-    )
+    grid = (min(programs, most) if turns else programs, 1, 1)
+    warps, stages = warps or max(1, width // held), stages or STAGES
+    return kernel[grid](*arguments, samples, num_warps=warps, num_stages=stages, **numbers), grid, numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,13 +37,18 @@ class Operator:
             return self._traced(*inputs)
         return self._plain(*inputs)
 
-    def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any]) -> None:
-        """Set what is kept for the backward pass, `(ctx, inputs, outputs)`, and the derivatives, `(ctx, *g)`."""
+    def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any], live: int = 1) -> None:
+        """Set what is kept for the backward pass, `(ctx, inputs, outputs)`, and the derivatives, `(ctx, *g)`.
+
+        Those are by the first inputs, `live` of them; all others are constants.
+        """
         function = self._plain
+        constants = (None,) * (function.__code__.co_argcount - live)
 
         class Function(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *inputs: Any) -> Any:
+                inputs = (*inputs[:-1], *inputs[-1])
                 outputs = function(*inputs)
                 ctx.set_materialize_grads(False)
                 keep(ctx, inputs, outputs)
@@ -50,10 +56,29 @@ class Operator:
 
             @staticmethod
             def backward(ctx: Any, *g: Any) -> Any:
-                return derivatives(ctx, *g)
+                return *derivatives(ctx, *g)[:live], None
 
-        self._traced.register_autograd(derivatives, setup_context=keep)
-        self._plain = Function.apply
+        def plain(*inputs: Any) -> Any:
+            if not torch.is_grad_enabled() or not any([v.requires_grad for v in inputs[:live]]):
+                return function(*inputs)
+            return Function.apply(*inputs[:live], inputs[live:])  # torch looks at each argument
+
+        def traced(ctx: Any, *g: Any) -> Any:
+            return *derivatives(ctx, *g)[:live], *constants
+
+        self._traced.register_autograd(traced, setup_context=keep)
+        self._plain = plain
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator with all of its inputs but the points: these may be any of the same dtype and last dimensions."""
+
+    operator: Operator
+    rest: tuple[Any, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.operator(x.contiguous(), *self.rest)[0]
 
 
 def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
@@ -65,13 +90,13 @@ _CONSTANTS: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
 
 
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The number as a tensor of shape (1,), made once and not by a kernel in each call."""
+    """The number as a tensor, made once and not by a kernel in each call."""
     if torch.compiler.is_compiling() or watched():
-        return torch.full((1,), value, dtype=dtype, device=device)
+        return torch.full((), value, dtype=dtype, device=device)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # what a graph makes is the graph's
-        return torch.full((1,), value, dtype=dtype, device=device)
+        return torch.full((), value, dtype=dtype, device=device)
     key = (value, dtype, device)
     if key not in _CONSTANTS:
         with torch.inference_mode(False):
-            _CONSTANTS[key] = torch.full((1,), value, dtype=dtype, device=device)
+            _CONSTANTS[key] = torch.full((), value, dtype=dtype, device=device)
     return _CONSTANTS[key]

@@ -20,14 +20,14 @@ from .products import points, product, rounded, settle
 
 @triton.jit
 def forward(
-    x, x0, upper, lower, ends, offset, slope, inverse, margin, y, weight, raw, active, N,
+    x, x0, upper, lower, ends, offset, slope, inverse, margin, y, kept, N,
     M: tl.constexpr, K: tl.constexpr, D: tl.constexpr, STRICT: tl.constexpr, B: tl.constexpr, COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
-    """y, eta, 1 / (1 + s) or 0 inside, and the cone that sets it.
+    """y, and what `settle` keeps.
 
     `upper` + `lower` are the rows of A, the first of every cone, then the second, and so on, and z at last, and `ends`
-    are b and d in the same order; see `products.forward` for the others.
+    are b and d in the same order; `margin` has p, q and |x0|, and `products.forward` tells about the others.
     """
     n = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
     e = tl.arange(0, WIDTH)
@@ -59,12 +59,13 @@ def forward(
         value = tl.where((j < M)[None, :], value * tl.load(inverse + j, j < M, other=1.0)[None, :], float("-inf"))
         turn = tl.where(value > best, first, turn)
         best = tl.maximum(best, value)
-    settle(best, turn, margin, point, t, anchor, length, y, weight, raw, active, n, N, D, COLUMNS, WIDTH, STRICT)
+    p, q, size = tl.load(margin), tl.load(margin + 1), tl.load(margin + 2)
+    settle(best, turn, p, q, size, point, t, anchor, length, y, kept, n, N, D, COLUMNS, WIDTH, STRICT)
 
 
 @triton.jit
 def backward(
-    g, x, x0, A, b, z, inverse, weight, raw, active, dx, N,
+    g, x, x0, A, b, z, inverse, kept, dx, N,
     K: tl.constexpr, D: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivative by x."""
@@ -76,8 +77,8 @@ def backward(
         at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
         point, t = points(x, n, N, anchor, D, WIDTH, HUGE)
         incoming = tl.load(g + at, mask, other=0.0).to(tl.float32)
-        eta, out = tl.load(weight + n, alive, other=1.0), tl.load(raw + n, alive, other=0.0)
-        cone = tl.load(active + n, alive, other=0)
+        eta, out = tl.load(kept + n, alive, other=1.0), tl.load(kept + N + n, alive, other=0.0)
+        cone = tl.load(kept + 2 * N + n, alive, other=0.0).to(tl.int32)
         unit = 1 / tl.maximum(norm(point, SHIFT), 1.0)
         scaled = point * unit[:, None]
         total, square = tl.zeros_like(point), tl.zeros_like(unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,43 +10,60 @@ from torch import Tensor
 
 from .._gaussian import PARAMETERIZATIONS
 from .._project import interpolated
+from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussians
-from ._launch import WARP, launched, power, rows
+from ._launch import WARP, common, launched, power
 from ._operator import constant, operator
 
 WIDEST = 8192
 """Means up to which one program holds them all."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+Pair = tuple[Tensor, Tensor]
+KINDS = {name: k for k, name in enumerate(PARAMETERIZATIONS)}
 
 
-def fused(
-    set: GaussianKL, x: tuple[Tensor, Tensor], anchor: tuple[Tensor, Tensor], method: str, strict: bool
-) -> tuple[Tensor, Tensor] | None:
+def fused(set: GaussianKL, x: Pair, anchor: Pair, method: str, strict: bool) -> Pair | None:
     """g(x) by the kernels, or None where they do not apply."""
-    if method not in ("paper", "chord", "ray") or not set.diagonal:
+    layout = Layout(set.average, set.diagonal, set.parameterization)
+    return around(x, (set.mean, set.covariance), set.epsilon, layout, anchor, method, strict)
+
+
+def around(x: Pair, old: Pair, epsilon: Any, layout: Layout, anchor: Pair, method: Any, strict: bool) -> Pair | None:
+    """The same for the set of an old policy."""
+    if method not in ("paper", "chord", "ray") or not layout.diagonal:
         return None
-    dtype, event = x[0].dtype, x[0].shape[-2:] if set.average else x[0].shape[-1:]
-    d, epsilon = event[-1], set.epsilon
     if not isinstance(epsilon, Tensor):
-        epsilon = constant(float(epsilon), torch.float32, x[0].device)[0]
-    held = (set.mean, set.covariance, epsilon)
-    if dtype not in DTYPES or x[1].dtype != dtype or any([v.dtype not in (dtype, torch.float32) for v in anchor]):
+        epsilon = constant(float(epsilon), torch.float32, x[0].device)
+    dtype, event, held = x[0].dtype, 2 if layout.average else 1, (*old, epsilon)
+    if dtype not in DTYPES or x[1].dtype != dtype:
         return None
-    if any([v.requires_grad for v in (*held, *anchor)]) or any([v.dtype != torch.float32 for v in held]):
+    if any([v.requires_grad or v.dtype != torch.float32 for v in held]):
         return None
-    if event.numel() > WIDEST or any([0 in v.shape for v in (*x, *anchor)]):
+    if any([v.requires_grad or v.dtype not in (dtype, torch.float32) for v in anchor]):
         return None
-    sizes = [len(event), 1] * 3
-    vectors = (*x, *anchor, *held[:2])
-    batch = torch.broadcast_shapes(*(v.shape[: v.ndim - k] for v, k in zip(vectors, sizes, strict=True)), epsilon.shape)
-    points = [v.expand(*batch, *v.shape[v.ndim - k :]).contiguous() for v, k in zip(x, sizes, strict=False)]
-    fields = [rows(v, batch, k) for v, k in zip(vectors[2:], sizes[2:], strict=True)]
-    means, scales, _ = gaussian(
-        points[0].reshape(-1, event.numel()), points[1].reshape(-1, d), *[v.reshape(v.shape[0], -1) for v in fields],
-        rows(epsilon, batch, 0), PARAMETERIZATIONS.index(set.parameterization), method == "ray", set.average, strict,
-    )  # fmt: skip
-    return means.reshape(*batch, *event), scales.reshape(*batch, d)
+    if x[0].shape[-event:].numel() > WIDEST or 0 in (x[0].numel(), x[1].numel(), anchor[0].numel(), anchor[1].numel()):
+        return None
+    rest = (KINDS[layout.parameterization], method == "ray", layout.average, strict)
+    tensors = (*x, *anchor, *old)
+    alike = all([v.shape == w.shape for v, w in zip(tensors, x * 3, strict=True)])
+    if not alike or epsilon.ndim or x[1].shape[:-1] != x[0].shape[:-event]:
+        tensors, epsilon = _together(tensors, epsilon, event)
+    return gaussian(*[v.contiguous() for v in tensors], epsilon, *rest)[:2]
+
+
+def _together(tensors: Sequence[Tensor], epsilon: Tensor, event: int) -> tuple[Sequence[Tensor], Tensor]:
+    """The same in the batch that they have in common; constants of all samples stay as they are."""
+    sizes = (event, 1) * 3
+    batch = common(*[v.shape[: v.ndim - k] for v, k in zip(tensors, sizes, strict=True)], epsilon.shape)
+    points = [_whole(v, batch, k) for v, k in zip(tensors[:2], sizes, strict=False)]
+    fields = [v if v.ndim == k else _whole(v, batch, k) for v, k in zip(tensors[2:], sizes[2:], strict=True)]
+    return points + fields, epsilon if epsilon.ndim == 0 else _whole(epsilon, batch, 0).contiguous()
+
+
+def _whole(v: Tensor, batch: tuple[int, ...], event: int) -> Tensor:
+    """v for each sample."""
+    return v.expand(*batch, *v.shape[v.ndim - event :])
 
 
 @operator("gaussian")
@@ -53,15 +71,17 @@ def gaussian(
     means: Tensor, scales: Tensor, means0: Tensor, scales0: Tensor, mean: Tensor, scale: Tensor, epsilon: Tensor,
     kind: int, ray: bool, average: bool, strict: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The means and scales of the result and eta, for means `(N, K d)` and scales `(N, d)`.
+    """The means and scales of the result and eta, for means `(..., K, d)`, or `(..., d)`, and scales `(..., d)`.
 
-    Fields are the same or have one row, epsilon is `(N or 1,)`, and everything is contiguous.
+    Fields and epsilon are there once or for each sample, and everything is contiguous.
     """
-    y, v, eta = torch.empty_like(means), torch.empty_like(scales), means.new_empty(means.shape[0], dtype=torch.float32)
+    samples = scales.numel() // scales.shape[-1]
+    y, v, eta = torch.empty_like(means), torch.empty_like(scales), means.new_empty(samples, dtype=torch.float32)
     launched(
-        gaussians.forward, True, means, _width(means),
+        gaussians.forward, True, means, _width(means, samples),
         means, scales, means0, scales0, mean, scale, epsilon, y, v, eta,
-        KIND=kind, RAY=ray, STRICT=strict, **_layout(means, scales, means0, scales0, mean, scale, epsilon),
+        samples=samples, KIND=kind, RAY=ray, STRICT=strict,
+        **_layout(samples, means, scales, means0, scales0, mean, scale, epsilon),
     )  # fmt: skip
     return y, v, eta
 
@@ -72,26 +92,27 @@ def gaussian_backward(
     epsilon: Tensor, eta: Tensor, kind: int, ray: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by the means and by the scales."""
-    dm, ds = torch.empty_like(means), torch.empty_like(scales)
+    dm, ds, samples = torch.empty_like(means), torch.empty_like(scales), scales.numel() // scales.shape[-1]
     launched(
-        gaussians.backward, True, means, _width(means),
+        gaussians.backward, True, means, _width(means, samples),
         g, g2, means, scales, means0, scales0, mean, scale, epsilon, eta, dm, ds,
-        KIND=kind, RAY=ray, **_layout(means, scales, means0, scales0, mean, scale, epsilon),
+        samples=samples, KIND=kind, RAY=ray, **_layout(samples, means, scales, means0, scales0, mean, scale, epsilon),
     )  # fmt: skip
     return dm, ds
 
 
-def _width(means: Tensor) -> int:
+def _width(means: Tensor, samples: int) -> int:
     """The numbers of a sample that count for a tile: means and scales, if a warp holds both."""
-    width = power(means.shape[1])
+    width = power(means.numel() // samples)
     return 2 * width if 2 * width * means.element_size() <= WARP else width
 
 
-def _layout(means: Tensor, scales: Tensor, *fields: Tensor) -> dict[str, Any]:
+def _layout(samples: int, means: Tensor, scales: Tensor, *fields: Tensor) -> dict[str, Any]:
     """Sizes, and how far it is from one sample to the next in each field: 0 if they share it, and whether all do."""
-    names, d, every = ("ROWM", "ROWS", "ROWQ", "ROWC", "ROWE"), scales.shape[1], means.shape[1]
-    strides = {name: v[0].numel() if v.shape[0] > 1 else 0 for name, v in zip(names, fields, strict=True)}
+    d, every = scales.shape[-1], means.numel() // samples
     sizes = {"D": d, "STATES": every // d, "WIDTH": power(d), "WIDE": power(every)}
+    counts = zip(("ROWM", "ROWS", "ROWQ", "ROWC", "ROWE"), fields, (every, d, every, d, 1), strict=True)
+    strides = {name: 0 if v.numel() == count else count for name, v, count in counts}
     return strides | sizes | {"SHARED": not any(strides.values())}
 
 
@@ -103,30 +124,18 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor | None, g2: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     means, scales, *fields, eta = ctx.saved_tensors
-    nothing = (None,) * 9
     g, g2 = (torch.zeros_like(x) if v is None else v for v, x in ((g, means), (g2, scales)))
     if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
         y = _formulas(ctx, means, scales, *fields)
-        return *torch.autograd.grad(y, (means, scales), (g, g2), create_graph=True, allow_unused=True), *nothing
-    return *gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, ctx.kind, ctx.ray), *nothing
+        return torch.autograd.grad(y, (means, scales), (g, g2), create_graph=True, allow_unused=True)
+    return gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, ctx.kind, ctx.ray)
 
 
-def _formulas(
-    ctx: Any,
-    means: Tensor,
-    scales: Tensor,
-    means0: Tensor,
-    scales0: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    epsilon: Tensor,
-) -> tuple[Tensor, Tensor]:
-    event = (-1, scales.shape[1]) if ctx.average else (scales.shape[1],)
-    shaped = [v.reshape(v.shape[0], *event) for v in (means, means0, mean)]
-    region = GaussianKL(shaped[2], scale, epsilon, ctx.average, parameterization=PARAMETERIZATIONS[ctx.kind])
+def _formulas(ctx: Any, means: Tensor, scales: Tensor, *fields: Tensor) -> tuple[Tensor, Tensor]:
+    means0, scales0, mean, scale, epsilon = fields
+    region = GaussianKL(mean, scale, epsilon, ctx.average, parameterization=PARAMETERIZATIONS[ctx.kind])
     method = "ray" if ctx.ray else "chord"
-    (y, v), _ = interpolated(region, (shaped[0], scales), (shaped[1], scales0), method, ctx.strict)
-    return y.reshape(means.shape), v
+    return interpolated(region, (means, scales), (means0, scales0), method, ctx.strict)[0]
 
 
-gaussian.differentiate(_keep, _derivatives)
+gaussian.differentiate(_keep, _derivatives, live=2)

@@ -14,15 +14,15 @@ from .._project import interpolated
 from ..sets.second_order_cone import SecondOrderCone
 from . import cones
 from ._launch import launched, power
-from ._operator import operator
-from .polytopes import BLOCK, HELD, WIDEST, rounded, tensor_cores
+from ._operator import Call, operator
+from .polytopes import HELD, WIDEST, tensor_cores, tile
 
 MANY = 64
 """Rows of a cone up to which a program goes through them one after another."""
 
 
-def fused(set: SecondOrderCone, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def prepared(set: SecondOrderCone, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | None:
+    """The kernels for such points, or None where they do not apply."""
     fields = (set.A, set.b, set.z, set.d)
     if [v.ndim for v in fields] != [3, 2, 2, 1] or anchor.ndim != 1 or not tensor_cores(x):
         return None
@@ -32,11 +32,11 @@ def fused(set: SecondOrderCone, x: Tensor, anchor: Tensor, method: str, strict: 
         return None
     if x.shape[-1] > WIDEST or set.A.shape[1] > MANY or 0 in (*x.shape, *set.A.shape):
         return None
-    points, fields = x.reshape(-1, x.shape[-1]).contiguous(), tuple([v.contiguous() for v in fields])
+    fields = tuple([v.contiguous() for v in fields])
     constants = (
         _constants(*fields, strict=strict, anchor=anchor) if traced() else remembered(_Kind, (*fields, strict), anchor)
     )
-    return cone(points, *fields, anchor.contiguous(), *constants, strict)[0].reshape(x.shape)
+    return Call(cone, (*fields, anchor.contiguous(), *constants, strict))
 
 
 @torch.no_grad()
@@ -61,6 +61,11 @@ def _constants(A: Tensor, b: Tensor, z: Tensor, d: Tensor, strict: bool, anchor:
     return inverse, *pieces, offset, slope, torch.stack([now.margin.p, now.margin.q, now.margin.size])
 
 
+def rounded(v: Tensor) -> Tensor:
+    """The nearest numbers of 11 bits."""
+    return ((v.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+
 class _Kind:
     """What is remembered for an anchor."""
 
@@ -71,47 +76,45 @@ class _Kind:
 def cone(
     x: Tensor, A: Tensor, b: Tensor, z: Tensor, d: Tensor, anchor: Tensor, inverse: Tensor, upper: Tensor,
     lower: Tensor, ends: Tensor, offset: Tensor, slope: Tensor, margin: Tensor, strict: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """y, eta, 1 / (1 + s) and the cone that sets it, for x `(N, n)`; everything is contiguous."""
-    (m, k, n), width = A.shape, max(16, power(x.shape[1]))
-    y, eta, raw = torch.empty_like(x), x.new_empty(x.shape[0]), x.new_empty(x.shape[0])
-    active = x.new_empty(x.shape[0], dtype=torch.int32)
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """y, and for each sample eta, 1 / (1 + s) and the cone that sets it, for x `(..., n)`; everything is contiguous."""
+    m, k, n = A.shape
+    samples, width = x.numel() // n, max(16, power(n))
+    y, kept = torch.empty_like(x), x.new_empty(3, samples)
     launched(
         cones.forward, False, x, width,
-        x, anchor, upper, lower, ends, offset, slope, inverse, margin, y, eta, raw, active,
-        block=BLOCK, warps=4, stages=2, M=m, K=k, D=n, STRICT=strict, WIDTH=width,
+        x, anchor, upper, lower, ends, offset, slope, inverse, margin, y, kept,
+        samples=samples, block=tile(samples), warps=4, stages=2, M=m, K=k, D=n, STRICT=strict, WIDTH=width,
         COLUMNS=min(64, HELD // width, max(16, power(m))),
     )  # fmt: skip
-    return y, eta, raw, active
+    return y, kept
 
 
 @operator("cone_backward")
 def cone_backward(
-    g: Tensor, x: Tensor, A: Tensor, b: Tensor, z: Tensor, anchor: Tensor, inverse: Tensor, eta: Tensor, raw: Tensor,
-    active: Tensor,
+    g: Tensor, x: Tensor, A: Tensor, b: Tensor, z: Tensor, anchor: Tensor, inverse: Tensor, kept: Tensor
 ) -> Tensor:  # fmt: skip
     """The derivative by x."""
-    dx = torch.empty_like(x)
+    dx, (_, k, n) = torch.empty_like(x), A.shape
     launched(
-        cones.backward, True, x, power(x.shape[1]), g, x, anchor, A, b, z, inverse, eta, raw, active, dx,
-        K=A.shape[1], D=x.shape[1], WIDTH=power(x.shape[1]),
+        cones.backward, True, x, power(n), g, x, anchor, A, b, z, inverse, kept, dx,
+        samples=x.numel() // n, K=k, D=n, WIDTH=power(n),
     )  # fmt: skip
     return dx
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.strict = inputs
-    ctx.save_for_backward(*tensors[:7], *output[1:])
-    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*tensors[:7], output[1])
+    ctx.mark_non_differentiable(output[1])
 
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, A, b, z, d, anchor, inverse, eta, raw, active = ctx.saved_tensors
-    nothing = (None,) * 13
+    x, A, b, z, d, anchor, inverse, kept = ctx.saved_tensors
     if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
         y, _ = interpolated(SecondOrderCone(A, b, z, d), x, anchor, "chord", ctx.strict)
-        return *torch.autograd.grad(y, x, g, create_graph=True), *nothing
-    return cone_backward(g.contiguous(), x, A, b, z, anchor, inverse, eta, raw, active), *nothing
+        return torch.autograd.grad(y, x, g, create_graph=True)
+    return (cone_backward(g.contiguous(), x, A, b, z, anchor, inverse, kept),)
 
 
-cone.differentiate(_keep, _derivatives)
+cone.differentiate(_keep, _derivatives, live=1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
-from ._launch import launched, power, rows, working
+from ._launch import common, launched, power, rows, stride, working
 from ._operator import constant, operator
 
 WIDEST = 4096
@@ -31,23 +31,20 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
         return None
     together = anchor.stride(-2) == 0  # all bodies at one place, as in `Strings.anchor`
     anchor = anchor[..., :1, :] if together else anchor
-    lengths = lengths.expand(*lengths.shape[:-1], links.shape[0])
-    batch = torch.broadcast_shapes(x.shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
-    y, _, _ = strings(
-        x.expand(*batch, bodies, d).reshape(-1, bodies, d).contiguous(),
-        rows(anchor, batch, 2),
-        links.contiguous(),
-        rows(lengths, batch, 1),
-        strict,
-    )
-    return y.reshape(*batch, bodies, d)
+    if lengths.ndim == 0 or lengths.shape[-1] != links.shape[0]:
+        lengths = lengths.expand(*lengths.shape[:-1], links.shape[0])
+    batch = common(x.shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
+    alike = x.ndim == 3 and x.shape[:-2] == batch
+    points = x if alike else x.expand(*batch, bodies, d).reshape(-1, bodies, d)
+    y, _, _ = strings(points.contiguous(), rows(anchor, batch, 2), links.contiguous(), rows(lengths, batch, 1), strict)
+    return y if alike else y.reshape(*batch, bodies, d)
 
 
 @operator("strings")
 def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
     """y, eta and the link that set it or -1, for x `(N, bodies, d)`.
 
-    `anchor` is `(N or 1, bodies or 1, d)`, `lengths` is `(N or 1, m)`, and everything is contiguous.
+    `anchor` is `(bodies or 1, d)` and `lengths` is `(m)`, or there are N of them, and everything is contiguous.
     """
     samples, bodies, d = x.shape
     width, many = power(bodies * d), power(links.shape[0])
@@ -69,7 +66,7 @@ def strings_backward(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
     samples, bodies, d = x.shape
-    if anchored and anchor.shape[0] != samples:
+    if anchored and (anchor.ndim == 2 or anchor.shape[0] != samples):
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
     width, dx, dx0 = power(bodies * d), torch.empty_like(x), torch.empty_like(anchor)
     launched(
@@ -81,9 +78,7 @@ def strings_backward(
 
 def _layout(anchor: Tensor, lengths: Tensor) -> dict[str, Any]:
     """Where a kernel finds the anchor and the lengths of a sample."""
-    row0 = anchor.shape[1] * anchor.shape[2] if anchor.shape[0] > 1 else 0
-    row = lengths.shape[1] if lengths.shape[0] > 1 else 0
-    return {"TOGETHER": anchor.shape[1] == 1, "ROW0": row0, "ROWL": row}
+    return {"TOGETHER": anchor.shape[-2] == 1, "ROW0": stride(anchor, 2), "ROWL": stride(lengths, 1)}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -96,11 +91,11 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, anchor, links, lengths, eta, active = ctx.saved_tensors
     if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
         y, _ = interpolated(Strings(links, lengths), x, anchor.expand_as(x), "chord", ctx.strict)
-        return *torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True), None, None, None
+        return torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True)
     dx, dx0 = strings_backward(
         g.contiguous(), x, anchor, links, lengths, eta, active, ctx.strict, ctx.needs_input_grad[1]
     )
-    return dx, dx0 if ctx.needs_input_grad[1] else None, None, None, None
+    return dx, dx0 if ctx.needs_input_grad[1] else None
 
 
-strings.differentiate(_keep, _derivatives)
+strings.differentiate(_keep, _derivatives, live=2)

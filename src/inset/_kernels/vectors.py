@@ -19,8 +19,8 @@ from ..sets.box import Box
 from ..sets.ellipsoid import Ellipsoid
 from ..sets.simplex import Simplex
 from . import bounds, norms
-from ._launch import launched, power, rows, working
-from ._operator import constant, operator
+from ._launch import common, launched, power, rows, stride, working
+from ._operator import Call, constant, operator
 
 NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
 """Kinds of sets: |x - p| <= r; |(x - p) q| <= r; p <= x <= q; the same with Python numbers, which have been rounded;
@@ -29,37 +29,37 @@ WIDEST = 4096
 """Coordinates of a point up to which one program holds them all."""
 
 
-def ball(set: Ball, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def ball(set: Ball, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | Tensor | None:
+    """The kernels for such points, g(x) where each point has a set of its own, or None where they do not apply."""
     if set.p != 2 or method not in ("paper", "chord"):  # the same for one constraint
         return None
     return _fused(NORM, (set.center, None, set.radius), x, anchor, strict)
 
 
-def ellipsoid(set: Ellipsoid, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def ellipsoid(set: Ellipsoid, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | Tensor | None:
+    """The kernels for such points, g(x) where each point has a set of its own, or None where they do not apply."""
     if not set.diagonal or method not in ("paper", "chord"):
         return None
     return _fused(SCALED, (set.center, set.L, 1.0), x, anchor, strict)
 
 
-def box(set: Box, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def box(set: Box, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | Tensor | None:
+    """The kernels for such points, g(x) where each point has a set of its own, or None where they do not apply."""
     if method not in ("chord", "ray"):  # the same for affine constraints
         return None
     exact = isinstance(set.lower, Tensor) and isinstance(set.upper, Tensor)
     return _fused(BOUNDS if exact else LOOSE, (set.lower, set.upper, None), x, anchor, strict)
 
 
-def simplex(set: Simplex, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def simplex(set: Simplex, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | Tensor | None:
+    """The kernels for such points, g(x) where each point has a set of its own, or None where they do not apply."""
     if method not in ("chord", "ray"):
         return None
     return _fused(PLANE, (None, None, set.total), x, anchor, strict)
 
 
-def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, strict: bool) -> Tensor | None:
-    """g(x) for a set with these p, q and r: tensors, numbers, or None for what it has not."""
+def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, strict: bool) -> Call | Tensor | None:
+    """As above, for a set with these p, q and r: tensors, numbers, or None for what it has not."""
     inner, d = working(x.dtype), x.shape[-1]
     held = [v for v in fields if isinstance(v, Tensor)]
     if any([v.requires_grad or v.dtype != inner for v in held]) or anchor.dtype not in (x.dtype, inner):
@@ -67,34 +67,43 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
     if d > WIDEST or 0 in x.shape or 0 in anchor.shape:
         return None
     shapes = [v.shape[: v.ndim - (k < 2)] for k, v in enumerate(fields) if isinstance(v, Tensor)]
-    batch = torch.broadcast_shapes(x.shape[:-1], anchor.shape[:-1], *shapes)
-    p, q, r = (_filled(v, x, (d,) if k < 2 else (), batch) for k, v in enumerate(fields))
+    batch = common(x.shape[:-1], anchor.shape[:-1], *shapes)
+    rest = (rows(anchor, batch, 1), *[_filled(v, x, (d,) if k < 2 else (), batch) for k, v in enumerate(fields)])
+    if rest[0].ndim == 1 and not any(shapes):
+        return Call(vectors, (*rest, kind, strict))
+    if x.ndim == 2 and x.shape[:1] == batch:
+        return vectors(x.contiguous(), *rest, kind, strict)[0]
     points = x.expand(*batch, d).reshape(-1, d).contiguous()
-    y, _ = vectors(points, rows(anchor, batch, 1), p, q, r, kind, strict)
-    return y.reshape(*batch, d)
+    return vectors(points, *rest, kind, strict)[0].reshape(*batch, d)
 
 
-def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: torch.Size) -> Tensor:
-    """A field as `(N or 1, *event)`; of no use where there is none."""
+def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: tuple[int, ...]) -> Tensor:
+    """A field as `event`, or `(N, *event)`; of no use where there is none."""
     if v is None:
         return constant(0.0, working(x.dtype), x.device)
     if not isinstance(v, Tensor):
         one = constant(float(v), working(x.dtype), x.device)
-        return one.expand(1, *event).contiguous() if event else one
-    return rows(v.broadcast_to((*v.shape[: v.ndim - len(event)], *event)), batch, len(event))
+        return one.expand(event).contiguous() if event else one
+    if event and v.shape[-1:] != event:
+        v = v.broadcast_to((*v.shape[:-1], *event))
+    return rows(v, batch, len(event))
 
 
 @operator("vectors")
 def vectors(
     x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool
 ) -> tuple[Tensor, Tensor]:
-    """y and eta for x `(N, d)`; `anchor`, p and q are `(N or 1, d)`, r is `(N or 1,)`, and everything is contiguous."""
-    d = x.shape[1]
-    y, eta = torch.empty_like(x), x.new_empty(x.shape[0], dtype=working(x.dtype))
+    """y and eta for x `(N, d)`; `anchor`, p and q are `(d)` or `(N, d)`, r is `()` or `(N)`; everything is contiguous.
+
+    If samples share all of these, x may have more dimensions.
+    """
+    d = x.shape[-1]
+    samples = x.numel() // d
+    y, eta = torch.empty_like(x), x.new_empty(samples, dtype=working(x.dtype))
     module, options = _kernel(kind)
     launched(
         module.forward, True, x, power(d), x, anchor, p, q, r, y, eta,
-        D=d, WIDTH=power(d), ROOT=math.sqrt(d), STRICT=strict, **options, **_strides(anchor, p, q, r),
+        samples=samples, D=d, WIDTH=power(d), ROOT=math.sqrt(d), STRICT=strict, **options, **_strides(anchor, p, q, r),
     )  # fmt: skip
     return y, eta
 
@@ -105,14 +114,15 @@ def vectors_backward(
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
-    samples, d = x.shape
-    if anchored and anchor.shape[0] != samples:
+    d = x.shape[-1]
+    samples = x.numel() // d
+    if anchored and anchor.shape != x.shape:
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
     dx, dx0 = torch.empty_like(x), torch.empty_like(anchor)
     module, options = _kernel(kind)
     launched(
         module.backward, True, x, power(d), g, x, anchor, p, q, r, eta, dx, dx0,
-        D=d, WIDTH=power(d), STRICT=strict, ANCHORED=anchored, **options, **_strides(anchor, p, q, r),
+        samples=samples, D=d, WIDTH=power(d), STRICT=strict, ANCHORED=anchored, **options, **_strides(anchor, p, q, r),
     )  # fmt: skip
     return dx, dx0
 
@@ -126,9 +136,8 @@ def _kernel(kind: int) -> tuple[Any, dict[str, Any]]:
 
 def _strides(anchor: Tensor, p: Tensor, q: Tensor, r: Tensor) -> dict[str, Any]:
     """How far it is from one sample to the next in each of them: 0 if they share it; and whether they share all."""
-    names = {"ROW0": anchor, "ROWP": p, "ROWQ": q, "ROWR": r}
-    strides = {name: v[0].numel() if v.shape[0] > 1 else 0 for name, v in names.items()}
-    return strides | {"SHARED": not any(strides.values())}
+    row0, rowp, rowq, rowr = stride(anchor, 1), stride(p, 1), stride(q, 1), stride(r, 0)
+    return {"ROW0": row0, "ROWP": rowp, "ROWQ": rowq, "ROWR": rowr, "SHARED": not (row0 or rowp or rowq or rowr)}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -139,12 +148,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, anchor, p, q, r, eta = ctx.saved_tensors
-    nothing, anchored = (None,) * 5, ctx.needs_input_grad[1]
+    anchored = ctx.needs_input_grad[1]
     if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
         y, _ = interpolated(_set(ctx.kind, x, p, q, r), x, anchor, "chord", ctx.strict)
-        return *torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True), *nothing
+        return torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True)
     dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, eta, ctx.kind, ctx.strict, anchored)
-    return dx, dx0 if anchored else None, *nothing
+    return dx, dx0 if anchored else None
 
 
 def _set(kind: int, x: Tensor, p: Tensor, q: Tensor, r: Tensor) -> ConvexSet:
@@ -156,4 +165,4 @@ def _set(kind: int, x: Tensor, p: Tensor, q: Tensor, r: Tensor) -> ConvexSet:
     return Simplex(x.shape[-1], r) if kind == PLANE else Box(p, q)
 
 
-vectors.differentiate(_keep, _derivatives)
+vectors.differentiate(_keep, _derivatives, live=2)

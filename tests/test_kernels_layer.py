@@ -1,0 +1,136 @@
+"""`Projection` on kernels: after the first call it goes to them directly, while nothing has changed."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import inset._kernels as kernels
+import inset.torch as front
+from inset import Ball, Box, PointShapeError, Polytope
+from inset.torch import Projection
+
+pytestmark = pytest.mark.usefixtures("one_program")
+A, B, ZERO = torch.tensor([[1.0, 1.0, 0.0], [-1.0, 0.5, 1.0]]), torch.tensor([1.0, 2.0]), torch.zeros(3)
+X = torch.tensor([[3.0, 4.0, 5.0], [0.1, 0.1, 0.1]])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """As if the CPU were a GPU; the sets for which a kernel was looked for."""
+    seen: list[Any] = []
+
+    def prepared(*call: Any) -> Any:
+        seen.append(call[0])
+        return kernels.prepared(*call)
+
+    monkeypatch.setattr(kernels, "_on_gpu", lambda x: True)
+    monkeypatch.setattr(front, "PREPARED", [prepared])
+    monkeypatch.setattr("inset._project.FUSED", [kernels.fused, *front.FUSED])
+    return seen
+
+
+def polytope() -> Projection:
+    return Projection(Polytope(A.clone(), B.clone()), ZERO.clone())
+
+
+def bounds(layer: Projection) -> Tensor:
+    assert layer.fields is not None and isinstance(layer.fields.b, Tensor)
+    return layer.fields.b
+
+
+def fresh(layer: Projection, x: Tensor) -> Tensor:
+    """What a layer returns that was never called."""
+    return copy.deepcopy(layer)(x)
+
+
+@pytest.mark.parametrize("set", [Polytope(A, B), Ball(ZERO, 2.0), Box(ZERO - 1, ZERO + 1)])
+def test_looks_for_a_kernel_once(set: Any, asked: list[Any]) -> None:
+    layer = Projection(set, ZERO)
+    first = layer(X)
+    expected = {X: first, X[:1]: first[:1], X[0]: first[0], X.expand(2, 2, 3): first.expand(2, 2, 3)}
+    for x, y in (expected | {X.T.contiguous().T: first}).items():
+        torch.testing.assert_close(layer(x), y)
+        assert len(asked) == 1 and set.contains(layer(x)).all()
+    x = X.clone().requires_grad_()
+    layer(x).sum().backward()
+    assert x.grad is not None and len(asked) == 1
+
+
+def test_notices_what_changes(asked: list[Any]) -> None:
+    """Arrays in place, other arrays, and what is asked of the layer."""
+    layer = polytope()
+    assert layer.fields is not None
+    layer(X)
+    bounds(layer).mul_(0.5)
+    torch.testing.assert_close(layer(X), fresh(layer, X))
+    assert (X @ A.T)[0, 0] > 0.5 >= float((layer(X) @ A.T)[0, 0])
+    layer.fields.b = torch.tensor([0.2, 2.0])
+    assert float((layer(X) @ A.T)[0, 0]) <= 0.2
+    layer.load_state_dict(Projection(Polytope(A, 3 * B), ZERO).state_dict())
+    assert 2.9 < float((layer(X) @ A.T)[0, 0]) <= 3
+    before = len(asked)
+    y, info = layer(X, return_info=True)
+    assert info.eta.shape == (2,) and torch.equal(y, layer(X)) and len(asked) == before
+    moved = layer(X, anchor=ZERO - 0.5)
+    assert not torch.equal(moved, layer(X))
+    assert torch.equal(layer(X, set=Ball(ZERO, 1e3)), X)
+
+
+def test_learned_bounds_get_their_derivative(asked: list[Any]) -> None:
+    layer = polytope()
+    layer(X)
+    b = bounds(layer).requires_grad_()
+    layer(X).sum().backward()
+    assert b.grad is not None and bool((b.grad != 0).any())
+
+
+def test_other_points_are_looked_at_anew(asked: list[Any]) -> None:
+    layer = polytope()
+    layer(X)
+    assert layer(X.bfloat16()).dtype == torch.bfloat16 and len(asked) == 2
+    for wrong in (torch.ones(4), torch.ones(2, 4), torch.tensor(1.0)):
+        with pytest.raises(PointShapeError):
+            layer(wrong)
+    with pytest.raises(TypeError):
+        layer(torch.ones(2, 3, dtype=torch.int32))
+    assert layer(X[:0]).shape == (0, 3)
+
+
+def test_transforms_do_not_meet_kernels(asked: list[Any]) -> None:
+    layer = polytope()
+    y = layer(X)
+    torch.testing.assert_close(torch.func.vmap(layer)(X), y, rtol=1e-5, atol=1e-5)
+    slopes = torch.func.jacrev(layer)(X[0])
+    assert slopes.shape == (3, 3) and bool(slopes.isfinite().all())
+
+
+def test_a_called_layer_is_copied_and_saved(asked: list[Any]) -> None:
+    layer = polytope()
+    layer(X)
+    twin = copy.deepcopy(layer)
+    assert twin._quick is None and layer._quick is not None
+    bounds(layer).mul_(0.1)
+    assert not torch.equal(twin(X), layer(X))
+    buffer = io.BytesIO()
+    torch.save(layer, buffer)
+    buffer.seek(0)
+    torch.testing.assert_close(torch.load(buffer, weights_only=False)(X), layer(X))
+
+
+def test_no_shortcut_where_a_change_would_not_show(asked: list[Any]) -> None:
+    """Parameters, whose numbers torch may replace, tensors of inference mode, and layers that look at each point."""
+    frozen = torch.nn.Parameter(B.clone(), requires_grad=False)
+    layers = [Projection(Polytope(A, frozen), ZERO), Projection(Polytope(A, B), ZERO, nonfinite="anchor")]
+    with torch.inference_mode():
+        layers.append(Projection(Polytope(A.clone(), B.clone()), ZERO.clone()))
+    for layer in layers:
+        layer(X)
+        assert layer._quick is None
+    frozen.data = 0.5 * B
+    assert float((layers[0](X) @ A.T)[0, 0]) <= 0.5
