@@ -26,7 +26,7 @@ from inset.torch import Projection
 
 from . import environment
 from .results import Results
-from .training_steps import GOALS, LOOSE, PAPER, RAY, STEPS, STRICT, build
+from .training_steps import GOALS, LOOSE, PAPER, RAY, STEPS, STRICT, build, captured
 
 Step = Callable[[], object]
 Formula = Callable[[Tensor], Any]
@@ -100,12 +100,13 @@ def networks(results: Results, names: list[str], args: argparse.Namespace) -> No
 def training(results: Results, names: list[str], args: argparse.Namespace) -> None:
     print("\nIn a training step: one step of Adam against the same without the layer, float32")
     for name in names:
-        for mode in ("eager",) if args.no_compile else GOALS:
+        for mode in _modes(args):
             title = f"{name}, {mode}" + (f" (paper {PAPER[name]})" if name in PAPER else "")
             bars: dict[str, float] = dict.fromkeys((STRICT, LOOSE, RAY), GOALS[mode])
 
             def measure(name: str = name, mode: str = mode) -> dict[str, list[float]]:
-                steps = build(name, mode, args.device, args.seed)
+                trainees = build(name, mode, args.device, args.seed)
+                steps = {k: captured(v) for k, v in trainees.items()} if mode == "captured" else trainees
                 return timed(steps, args.rounds, args.device, LONG_ROUND, LONGEST)
 
             try:
@@ -114,6 +115,12 @@ def training(results: Results, names: list[str], args: argparse.Namespace) -> No
                 if mode == "eager":
                     raise
                 print(f"\n{title}: {_first_line(error)}", flush=True)
+
+
+def _modes(args: argparse.Namespace) -> list[str]:
+    """How training steps are run."""
+    modes = ["eager"] if args.no_compile else ["eager", "compiled"]
+    return [*modes, "captured"] if args.device.startswith("cuda") else modes
 
 
 def _first_line(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """Layers of others on the same sets: time, memory, violations, displacement and transforms, side by side.
 
-RAYEN, Pi-net, cvxpylayers (diffcp, Moreau), qpth and ProxQP's layer against `Projection`, float64, the same points.
+RAYEN, Pi-net, cvxpylayers (diffcp, Moreau), qpth and ProxQP's layer against `Projection`, the same points.
 Each cell is a process of its own, in which the peer takes turns with inset's layers; a ratio is the median over the
 rounds of (this layer / that of inset in the same round). A peer that fails is reported with its error.
 With --json a killed run continues where it stopped.
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads, and cores, of each process (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument("--dtype", default="float64", choices=("float64", "float32"), help="default float64")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a cell may take (default 120)")
     parser.add_argument("--memory", type=float, default=12.0, help="GB that a cell may take (default 12)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results there, and continue from them")
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         raise SystemExit("error: --batches, --rounds and --threads: expected positive numbers")
     torch.set_num_threads(args.threads)
     facts = environment.describe(args.device) | versions() | {"seed": args.seed, "rounds": args.rounds}
+    facts |= {"dtype": args.dtype}
     print(f"{environment.show(facts)}\n{peers_tables.NOTE}", flush=True)
     results = Results(args.json, facts, every=0.0)
     fill(orders(names, layers, batches, args), args, results)
@@ -93,7 +95,7 @@ def versions() -> dict[str, str]:
 
 def orders(names: list[str], layers: list[str], batches: list[int], args: argparse.Namespace) -> dict[str, Order]:
     """What is to be measured, by the name of the cell: each layer on the sets that it can do, and its transforms."""
-    shared = {"rounds": args.rounds, "threads": args.threads, "seed": args.seed, "device": args.device}
+    shared = {name: getattr(args, name) for name in ("rounds", "threads", "seed", "device", "dtype")}
     plan = {}
     for name in names:
         able = [layer for layer in layers if _can(layer, SETS[name].kind)]

@@ -58,20 +58,22 @@ class TorchLayer:
 
 @dataclass(frozen=True)
 class JaxLayer:
-    """A function of JAX arrays, jitted, in float64."""
+    """A function of JAX arrays, jitted."""
 
     function: Callable[[Any], Any]
+    double: bool = True
+    """Whether it is in float64, or else in float32."""
 
     def calls(self, points: Leaves, cotangents: Leaves) -> Calls:
         import jax  # here: only this layer needs it
 
-        with jax.enable_x64(True):
+        with jax.enable_x64(self.double):
             (x,), (weight,) = (tuple(map(jax.numpy.asarray, leaves)) for leaves in (points, cotangents))
         value = jax.jit(self.function)
         pull = jax.jit(lambda x, weight: jax.vjp(self.function, x)[1](weight))
 
         def run(function: Callable[..., Any], *args: Any) -> Any:
-            with jax.enable_x64(True):
+            with jax.enable_x64(self.double):
                 return jax.block_until_ready(function(*args))
 
         return Calls(lambda: run(value, x), lambda: run(pull, x, weight), lambda y: (np.asarray(y),), compiles=True)

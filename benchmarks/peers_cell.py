@@ -44,6 +44,7 @@ class Order:
     threads: int = 1
     seed: int = 0
     device: str = "cpu"
+    dtype: str = "float64"
 
     @property
     def labels(self) -> list[str]:
@@ -58,7 +59,7 @@ class Order:
 def fulfil(order: Order) -> dict[str, Any]:
     """The numbers of the cell, or the error in one line."""
     try:
-        with default_dtype(torch.float64):
+        with default_dtype(torch.float64 if order.batch == 0 else getattr(torch, order.dtype)):
             return transforms(order) if order.batch == 0 else measure(order)
     except Exception as error:  # whatever a layer raises is its result
         return {"error": one_line(f"{type(error).__name__}: {error}")}
@@ -75,13 +76,13 @@ def missing(layer: str) -> list[str]:
 
 
 def measure(order: Order) -> dict[str, Any]:
-    problem = SETS[order.set].draw(order.seed)
+    problem, dtype = SETS[order.set].draw(order.seed), getattr(torch, order.dtype)
     points = problem.points(order.batch, order.seed)
+    if dtype == torch.float32:
+        problem, points = problem.rounded(np.float32), tuple(leaf.astype(np.float32).astype(float) for leaf in points)
     draw = np.random.default_rng(order.seed)
     cotangents = tuple(draw.standard_normal(leaf.shape) for leaf in points)
-    calls = {
-        label: builder(label)(problem, torch.float64, order.device).calls(points, cotangents) for label in order.labels
-    }
+    calls = {label: builder(label)(problem, dtype, order.device).calls(points, cotangents) for label in order.labels}
     turns = take_turns(calls, order)
     return_memory()
     entries = {}
@@ -90,7 +91,7 @@ def measure(order: Order) -> dict[str, Any]:
         memory = peak(calls[label], calls[label].both, order.device) if quick else turns.memory[label]
         entry = summary(turns.seconds, label) | judge(problem, points, calls[label].leaves(turns.answers[label]))
         entry["memory"] = None if memory is None else short(memory)
-        if quick and (label in OURS or PEERS[label].float32):
+        if quick and dtype == torch.float64 and (label in OURS or PEERS[label].float32):
             entry["float32"] = in_float32(order, problem, label)
         entries[label] = entry
     return {"entries": entries}

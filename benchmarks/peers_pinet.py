@@ -20,15 +20,17 @@ SAMPLES, SEED = 512, 1_000  # the points that tuning looks at
 
 def default(problem: Problem, dtype: torch.dtype, device: str) -> JaxLayer:
     """Pi-net with every default of the library."""
-    return JaxLayer(_project(_layer(problem, 0), SIGMA, STEPS, BACKWARD))
+    double = dtype == torch.float64
+    return JaxLayer(_project(_layer(problem, 0, double), SIGMA, STEPS, BACKWARD), double)
 
 
 def tuned(problem: Problem, dtype: torch.dtype, device: str) -> JaxLayer:
     """Pi-net with the step size of least violation, and as many iterations as bring it below `GOAL`."""
     import jax
 
-    layer = _layer(problem, EQUILIBRATION)
-    with jax.enable_x64(True):
+    double = dtype == torch.float64
+    layer = _layer(problem, EQUILIBRATION, double)
+    with jax.enable_x64(double):
         (points,) = problem.points(SAMPLES, SEED)
         begun = {sigma: _begin(layer, jax.numpy.asarray(points), sigma) for sigma in SIGMAS}
         sigma = min(SIGMAS, key=lambda sigma: _violation(problem, begun[sigma][0]))
@@ -36,7 +38,7 @@ def tuned(problem: Problem, dtype: torch.dtype, device: str) -> JaxLayer:
         steps = PILOT
         while steps < MOST and _violation(problem, y) > GOAL:
             y, steps = advance(), steps + CHUNK
-    return JaxLayer(_project(layer, sigma, steps, TUNED_BACKWARD))
+    return JaxLayer(_project(layer, sigma, steps, TUNED_BACKWARD), double)
 
 
 def _begin(layer: Any, x: Any, sigma: float) -> tuple[np.ndarray, Any]:
@@ -77,12 +79,12 @@ def _project(layer: Any, sigma: float, steps: int, backward: int) -> Any:
     return function
 
 
-def _layer(problem: Problem, equilibration: int) -> Any:
+def _layer(problem: Problem, equilibration: int, double: bool) -> Any:
     """The set in Pi-net's words: affine inequalities, equalities and norms."""
     import jax
 
     pinet: Any = importlib.import_module("pinet")
-    with jax.enable_x64(True):
+    with jax.enable_x64(double):
         scaling = pinet.EquilibrationParams(max_iter=equilibration)
         return pinet.Project(**_constraints(problem, pinet, jax.numpy), unroll=False, equilibration_params=scaling)
 
