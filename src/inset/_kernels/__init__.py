@@ -31,7 +31,7 @@ KERNELS: dict[type[ConvexSet], Callable[[Any, Any, Any, str, bool], Any]] = {
     Box: vectors.box,
     Ellipsoid: vectors.ellipsoid,
     GaussianKL: regions.fused,
-    LMI: lmis.fused,
+    LMI: lmis.prepared,
     Polytope: polytopes.prepared,
     SecondOrderCone: second_order_cones.prepared,
     Simplex: vectors.simplex,

@@ -37,7 +37,7 @@ class Operator:
             return self._traced(*inputs)
         return self._plain(*inputs)
 
-    def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any], live: int = 1) -> None:
+    def differentiate(self, keep: Callable[..., None], derivatives: Callable[..., Any], live: int) -> None:
         """Set what is kept for the backward pass, `(ctx, inputs, outputs)`, and the derivatives, `(ctx, *g)`.
 
         Those are by the first inputs, `live` of them; all others are constants.
@@ -56,7 +56,7 @@ class Operator:
 
             @staticmethod
             def backward(ctx: Any, *g: Any) -> Any:
-                return *derivatives(ctx, *g)[:live], None
+                return *derivatives(ctx, *g), None
 
         def plain(*inputs: Any) -> Any:
             if not torch.is_grad_enabled() or not any([v.requires_grad for v in inputs[:live]]):
@@ -64,7 +64,7 @@ class Operator:
             return Function.apply(*inputs[:live], inputs[live:])  # torch looks at each argument
 
         def traced(ctx: Any, *g: Any) -> Any:
-            return *derivatives(ctx, *g)[:live], *constants
+            return *derivatives(ctx, *g), *constants
 
         self._traced.register_autograd(traced, setup_context=keep)
         self._plain = plain

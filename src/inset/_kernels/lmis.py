@@ -1,4 +1,4 @@
-"""`LMI` on a GPU: a kernel before and one after torch's eigendecomposition, which is most of the time."""
+"""`LMI` on a GPU, in one kernel: torch's eigensolvers find every pair, not only the smallest, and wait for the GPU."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from torch import Tensor
 
 from .._eager.calls import remembered, traced
 from .._eager.matrices import KNOWN
-from .._namespace import symmetric_eigen
 from .._project import interpolated
 from ..sets.lmi import LMI
 from . import matrices
 from ._launch import launched, power
-from ._operator import operator
+from ._operator import Call, operator
 
 WIDEST, SIDE = 64, 32
 """Coordinates of a point and rows of a matrix up to which a program goes through them one after another."""
 HELD = 2048
-"""Entries of matrices that a program holds."""
+"""Entries of matrices that a program holds on the way back."""
+MATRICES, ENTRIES = 2, 512
+"""Of a program on the way forth, and entries that a warp holds."""
+SQUARINGS = 24
+"""After which what is left out is less than rounding; see `matrices.py`."""
 
 
-def fused(set: LMI, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
-    """g(x) by the kernels, or None where they do not apply."""
+def prepared(set: LMI, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Call | None:
+    """The kernels for such points, or None where they do not apply."""
     A, C, kind = set.A, set.C, KINDS.get(method)
     if kind is None or A.ndim != 3 or C.ndim != 2 or anchor.ndim != 1 or 0 in (*x.shape, *C.shape):
         return None
@@ -32,12 +35,11 @@ def fused(set: LMI, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Ten
     if any([v.requires_grad or v.dtype != torch.float32 for v in (A, C, anchor)]):
         return None
     known = kind.known(A, C, anchor=anchor) if traced() else remembered(kind, (A, C), anchor)
-    points = x.reshape(-1, x.shape[-1]).contiguous()
-    return lmi(points, A, C, anchor.contiguous(), *known, method, strict)[0].reshape(x.shape)
+    return Call(lmi, (A, C, anchor.contiguous(), *known, method, strict))
 
 
 class _Kind:
-    """What is remembered for an anchor: the matrices T, and the numbers for `matrices.line`."""
+    """What is remembered for an anchor: the matrices T, and the numbers for `matrices.forward`."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -55,19 +57,15 @@ KINDS = {method: _Kind(kind) for method, kind in KNOWN[LMI].items()}
 def lmi(
     x: Tensor, A: Tensor, C: Tensor, anchor: Tensor, stack: Tensor, constants: Tensor, method: str, strict: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, eta, 1 / (1 + s) and the eigenvector, for x `(N, n)`; everything is contiguous."""
-    (samples, d), k = x.shape, C.shape[-1]
-    S, unit = x.new_empty(samples, k, k), x.new_empty(samples)
+    """y, eta, 1 / (1 + s) and the eigenvector, for x `(..., n)`; everything is contiguous."""
+    d, k = x.shape[-1], C.shape[-1]
+    samples = x.numel() // d
     y, eta, raw, vector = torch.empty_like(x), x.new_empty(samples), x.new_empty(samples), x.new_empty(samples, k)
-    area, width = power(k * k), power(d)
+    side, width = max(16, power(k)), power(d)  # products are of 16 rows at least
     launched(
-        matrices.build, False, x, width, x, anchor, stack, S, unit,
-        block=max(1, HELD // area), warps=4, D=d, K=k, WIDTH=width, AREA=area, TINY=torch.finfo(x.dtype).eps / 64,
-    )  # fmt: skip
-    values, vectors = symmetric_eigen(S)
-    launched(
-        matrices.line, False, x, width, x, anchor, values.contiguous(), vectors, unit, constants, y, eta, raw, vector,
-        D=d, K=k, MATRIX=vectors.stride(0), ROW=vectors.stride(1), STRICT=strict, WIDTH=width, SIDE=power(k),
+        matrices.forward, False, x, width, x, anchor, stack, constants, y, eta, raw, vector,
+        samples=samples, block=MATRICES, warps=max(1, MATRICES * side * side // ENTRIES),
+        D=d, K=k, SQUARINGS=SQUARINGS, STRICT=strict, WIDTH=width, SIDE=side,
     )  # fmt: skip
     return y, eta, raw, vector
 
@@ -77,11 +75,11 @@ def lmi_backward(
     g: Tensor, x: Tensor, anchor: Tensor, stack: Tensor, constants: Tensor, eta: Tensor, raw: Tensor, vector: Tensor
 ) -> Tensor:
     """The derivative by x."""
-    dx, (_, d), k = torch.empty_like(x), x.shape, vector.shape[-1]
+    dx, d, k = torch.empty_like(x), x.shape[-1], vector.shape[-1]
     area, width = power(k * k), power(d)
     launched(
         matrices.backward, False, x, width, g, x, anchor, stack, constants, eta, raw, vector, dx,
-        block=max(1, HELD // area), warps=4, D=d, K=k, WIDTH=width, AREA=area,
+        samples=x.numel() // d, block=max(1, HELD // area), warps=4, D=d, K=k, WIDTH=width, AREA=area,
     )  # fmt: skip
     return dx
 
@@ -94,11 +92,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, A, C, anchor, stack, constants, eta, raw, vector = ctx.saved_tensors
-    nothing = (None,) * 7
     if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
         y, _ = interpolated(LMI(A, C), x, anchor, ctx.method, ctx.strict)
-        return *torch.autograd.grad(y, x, g, create_graph=True), *nothing
-    return lmi_backward(g.contiguous(), x, anchor, stack, constants, eta, raw, vector), *nothing
+        return torch.autograd.grad(y, x, g, create_graph=True)
+    return (lmi_backward(g.contiguous(), x, anchor, stack, constants, eta, raw, vector),)
 
 
-lmi.differentiate(_keep, _derivatives)
+lmi.differentiate(_keep, _derivatives, live=1)
