@@ -23,6 +23,7 @@ from . import environment
 from .results import Results
 
 Job = Callable[[], object]
+Algebra = Callable[[Tensor], Tensor]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FORWARD, BOTH = 0.8, 0.7
 """The shares of the bandwidth of a copy that this project holds itself to."""
@@ -117,16 +118,17 @@ def _vector_cell(name: str, d: int, dtype: torch.dtype, args: argparse.Namespace
 def _matrices(results: Results, args: argparse.Namespace) -> None:
     """Sets that are bound by linear algebra."""
     print(
-        f"\nTimes the linear algebra alone, float32: forward and there and back (goals for the polytope {PRODUCT} and\n"
-        f"{PRODUCTS}, for cones and matrices {ALGEBRA})\n"
+        "\nTimes the linear algebra alone, float32: forward, there and back, and there and back over the algebra with\n"
+        f"its own derivative (goals for the polytope {PRODUCT} and {PRODUCTS}, for cones and matrices {ALGEBRA})\n"
     )
-    print(f"{'set':<26}{'forward':>9}{'both':>8}")
+    print(f"{'set':<26}{'forward':>9}{'both':>8}{'both / both':>13}")
     for name, make in MATRICES.items():
         for strict in (False, True):
             key = f"{name}{', strict' if strict else ''}"
             if key not in results.cells:
                 results.add(key, _matrix_cell(make, strict, args))
-            print(f"{key:<26}{results.cells[key]['forward']:>9.2f}{results.cells[key]['both']:>8.2f}")
+            cell = results.cells[key]
+            print(f"{key:<26}{cell['forward']:>9.2f}{cell['both']:>8.2f}{cell['both / both']:>13.2f}")
 
 
 def _matrix_cell(make: Callable[..., Any], strict: bool, args: argparse.Namespace) -> dict[str, float]:
@@ -138,17 +140,23 @@ def _matrix_cell(make: Callable[..., Any], strict: bool, args: argparse.Namespac
         torch.randn_like(x),
     )
 
-    def forward() -> None:
-        with torch.no_grad():
-            layer(x)
+    with torch.no_grad():
+        pull = torch.randn_like(algebra(x))
 
-    times = measured(
-        {"algebra": algebra, "forward": forward, "both": lambda: torch.autograd.grad(layer(live), live, g)},
-        args.rounds,
-        args.device,
-    )
-    ratio = {k: _median(v / a for v, a in zip(times[k], times["algebra"], strict=True)) for k in ("forward", "both")}
-    return ratio | {"algebra": statistics.median(times["algebra"])}
+    jobs: dict[str, Job] = {
+        "algebra": torch.no_grad()(lambda: algebra(x)),
+        "algebra and back": lambda: torch.autograd.grad(algebra(live), live, pull),
+        "forward": torch.no_grad()(lambda: layer(x)),
+        "both": lambda: torch.autograd.grad(layer(live), live, g),
+    }
+    times = measured(jobs, args.rounds, args.device)
+
+    def ratio(job: str, to: str) -> float:
+        return _median(a / b for a, b in zip(times[job], times[to], strict=True))
+
+    ratios = {"forward": ratio("forward", "algebra"), "both": ratio("both", "algebra")}
+    ratios["both / both"] = ratio("both", "algebra and back")
+    return ratios | {"algebra": statistics.median(times["algebra"])}
 
 
 # -- the sets ----------------------------------------------------------------------------------------------------
@@ -204,27 +212,27 @@ SETS: dict[str, Callable[..., Any]] = {
 }
 
 
-def polytope(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Job]:
+def polytope(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Algebra]:
     A, b = torch.randn(256, 64, device=device), 4 + torch.rand(256, device=device) * 8
     x = torch.randn(int(elements) // 256, 64, device=device)
-    return inset.Polytope(A, b), x, lambda: x @ A.mT
+    return inset.Polytope(A, b), x, lambda x: x @ A.mT
 
 
-def cones(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Job]:
+def cones(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Algebra]:
     """16 cones |A x + b| <= c.x + d of 4 rows in 64 dimensions."""
     A, c = torch.randn(16, 4, 64, device=device), torch.randn(16, 64, device=device)
     x = torch.randn(int(elements) // 1024, 64, device=device)
     together = torch.cat([A.reshape(64, 64), c])
     set = inset.SecondOrderCone(A, torch.zeros(16, 4, device=device), c, 12 + torch.rand(16, device=device))
-    return set, x, lambda: x @ together.mT
+    return set, x, lambda x: x @ together.mT
 
 
-def lmi(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Job]:
+def lmi(elements: float, device: str) -> tuple[inset.ConvexSet, Tensor, Algebra]:
     """sum x_i F_i <= C, matrices of 10 rows; the linear algebra is that sum and its eigenvectors."""
     F = torch.randn(10, 10, 10, device=device)
     F, C = F + F.mT, -20 * torch.eye(10, device=device)
     x = torch.randn(int(elements) // 2**14, 10, device=device)
-    return inset.LMI(F, C), x, lambda: torch.linalg.eigh(torch.einsum("ni,ijk->njk", x, F) + C)
+    return inset.LMI(F, C), x, lambda x: torch.linalg.eigh(torch.einsum("ni,ijk->njk", x, F) + C)[0]
 
 
 MATRICES = {"polytope (64, 256)": polytope, "cones (16 x 4, 64)": cones, "lmi (10 x 10)": lmi}

@@ -27,9 +27,9 @@ def test_limits_are_shares_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     args = argparse.Namespace(device="cpu", elements=64, rounds=3, seed=0)
     cell = limits._vector_cell("ball", 4, torch.float32, args)
     assert (cell["forward"], cell["both"], cell["copy"]) == (0.5, 0.25, 2.0)
-    times["algebra"] = [1.0, 1.0, 9.0]
+    times |= {"algebra": [1.0, 1.0, 9.0], "algebra and back": [4.0, 4.0, 9.0]}
     cell = limits._matrix_cell(limits.polytope, True, argparse.Namespace(device="cpu", elements=512, rounds=3, seed=0))
-    assert (cell["forward"], cell["both"]) == (2.0, 8.0)
+    assert (cell["forward"], cell["both"], cell["both / both"]) == (2.0, 8.0, 2.0)
 
 
 def test_limits_print_every_set_and_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
