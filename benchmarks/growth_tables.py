@@ -89,4 +89,4 @@ def show_large(cells: dict[str, Any]) -> None:
     for key, cell in cells.items():
         if key.startswith("large "):
             memory = "" if cell["bytes"] is None else f"{cell['bytes'] / 1e9:.2f}"
-            print(f"{key.removeprefix('large '):<32}{cell['seconds']:>10.1f}{memory:>10}")
+            print(f"{key.removeprefix('large '):<32}{cell['seconds']:>10.3g}{memory:>10}")

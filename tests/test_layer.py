@@ -329,6 +329,25 @@ def test_a_field_of_another_shape() -> None:
             layer(torch.ones(2))
 
 
+@pytest.mark.parametrize("set", [Polytope(A, b), Ball(torch.zeros(2), 1.0), Box(-1.0, 1.0)])
+def test_a_second_call_is_prepared(set: inset.ConvexSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what the first one did, to any batch, and notices what has changed."""
+    layer, x = Projection(set, torch.zeros(2)), torch.tensor([[3.0, 4.0], [0.1, 0.2]])
+    first = layer(x)
+    monkeypatch.setattr(inset.torch, "PREPARED", [])
+    monkeypatch.setattr(inset.torch, "project_checked", None)
+    assert torch.equal(layer(x), first) and torch.equal(layer(x[0]), first[0])
+    assert torch.equal(layer(x.expand(3, 2, 2)), first.expand(3, 2, 2))
+    leaf = x.clone().requires_grad_()
+    assert torch.equal(torch.autograd.grad(layer(leaf).sum(), leaf)[0][1], torch.ones(2))
+    with pytest.raises(inset.PointShapeError):
+        layer(torch.ones(3))
+    monkeypatch.undo()
+    assert layer.anchor_point is not None
+    layer.anchor_point.get_buffer("0").add_(0.1)
+    torch.testing.assert_close(layer(x), inset.project(set, x, torch.full((2,), 0.1)))
+
+
 # -- saving ---------------------------------------------------------------------------------------------
 
 

@@ -127,6 +127,7 @@ def quiet_exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger.setLevel(logging.ERROR)
     monkeypatch.setattr(inset._ray, "STEPS", 2)
     monkeypatch.setattr(inset._project, "FUSED", [])  # what is exported are the formulas
+    monkeypatch.setattr(inset.torch, "PREPARED", [])
     monkeypatch.setattr(ONNXRegistry, "from_torchlib", OPERATORS)
     yield
     logger.setLevel(before)

@@ -178,6 +178,7 @@ def export_error(name: str, method: str) -> float:
     torch.set_num_threads(1)
     inset._ray.STEPS = 2
     inset._project.FUSED.clear()  # what is exported are the formulas
+    inset.torch.PREPARED.clear()
     set, anchor, x = prepared(BY_NAME[name])
     layer = Projection(set, anchor, method=method).eval()  # type: ignore[arg-type]
     with warnings.catch_warnings():

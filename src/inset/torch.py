@@ -13,6 +13,7 @@ from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
+from ._eager import lines
 from ._eager.calls import usual
 from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
@@ -27,7 +28,7 @@ from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
 
-PREPARED: list[Callable[..., Any]] = []
+PREPARED: list[Callable[..., Any]] = [lines.prepared]
 """Asked in turn for g(x), or for a function of x and of points like it that a layer may call again."""
 REGIONS: list[Callable[..., Any]] = [quick_region]
 """Asked in turn for what a `TrustRegion` returns."""
@@ -35,7 +36,7 @@ if torch.version.cuda is not None and find_spec("triton") is not None:
     from ._kernels import fused, prepared, region
 
     FUSED.append(fused)
-    PREPARED.append(prepared)
+    PREPARED.insert(0, prepared)
     REGIONS.insert(0, region)
 FUSED.extend(_eager.FUSED)
 

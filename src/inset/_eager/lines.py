@@ -13,6 +13,7 @@ precision, under transforms, and for second derivatives.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -32,22 +33,51 @@ LARGEST = 2**27
 """Numbers that are made of the points at once; if there were more, some points after the others."""
 
 
+@dataclass(frozen=True)
+class Lines:
+    """What is known of a set, its anchor and the method: a function of points."""
+
+    anchor: Tensor
+    known: Any
+    method: str
+    strict: bool
+    fields: tuple[Any, ...]
+    size: int
+    """Points that are taken at once."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        with exact_arithmetic(x):
+            sloped = x.requires_grad and torch.is_grad_enabled()
+            rest = (self.anchor, self.known, self.method, self.strict, sloped, *self.fields)
+            if x.numel() <= self.size * x.shape[-1]:
+                return _Line.apply(x, *rest)  # type: ignore[return-value]
+            chunks = x.reshape(-1, x.shape[-1]).split(self.size)
+            return torch.cat([_Line.apply(chunk, *rest) for chunk in chunks]).reshape(x.shape)  # type: ignore[misc]
+
+
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
     """g(x), or None where this does not apply."""
+    if type(set) not in KNOWN or traced() or transformed():
+        return None
+    call = _prepared(set, x, anchor, method, strict)
+    return None if call is None else call(x)
+
+
+def prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Lines | None:
+    """The function for x and points like it; on a CPU, since elsewhere settings of torch matter that may change."""
+    if type(x) not in PLAIN or not x.is_cpu:
+        return None
+    return _prepared(set, x, anchor, method, strict)
+
+
+def _prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Lines | None:
     kind = KNOWN[type(set)].get(method) if type(set) in KNOWN else None
-    if kind is None or traced() or transformed():
+    fields = None if kind is None else kind.fields(set, method)
+    if kind is None or fields is None or not _applies(kind, fields, x, anchor):
         return None
-    fields = kind.fields(set, method)
-    if fields is None or not _applies(kind, fields, x, anchor):
-        return None
-    size = LARGEST // kind.count(fields, x)
     with exact_arithmetic(x):
-        sloped = x.requires_grad and torch.is_grad_enabled()
-        rest = (anchor, remembered(kind, fields, anchor), method, strict, sloped, *fields)
-        if x.numel() <= size * x.shape[-1]:
-            return _Line.apply(x, *rest)
-        chunks = x.reshape(-1, x.shape[-1]).split(size)
-        return torch.cat([_Line.apply(chunk, *rest) for chunk in chunks]).reshape(x.shape)
+        known = remembered(kind, fields, anchor)
+    return Lines(anchor, known, method, strict, fields, LARGEST // kind.count(fields, x))
 
 
 def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
