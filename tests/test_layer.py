@@ -329,7 +329,7 @@ def test_a_field_of_another_shape() -> None:
             layer(torch.ones(2))
 
 
-@pytest.mark.parametrize("set", [Polytope(A, b), Ball(torch.zeros(2), 1.0), Box(-1.0, 1.0)])
+@pytest.mark.parametrize("set", [Polytope(A, b), Ball(torch.zeros(2), 1.0), Box(-torch.ones(2), 1.0)])
 def test_a_second_call_is_prepared(set: inset.ConvexSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives what the first one did, to any batch, and notices what has changed."""
     layer, x = Projection(set, torch.zeros(2)), torch.tensor([[3.0, 4.0], [0.1, 0.2]])
