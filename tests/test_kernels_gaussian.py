@@ -167,3 +167,19 @@ def test_farthest_is_that_of_the_set() -> None:
     set, anchor, _ = region("covariance", torch.float32)
     far = (set.mean + 10 * float(_policies.FARTHEST.value), set.covariance)
     assert 0 < set.domain(anchor, far).item() < 1
+
+
+def test_policies_that_share_more_or_less() -> None:
+    """One spread for a batch of means, and a bound for each of many regions around the same policies."""
+    random = torch.Generator().manual_seed(1)
+    means, spread = torch.randn(N, K, D, generator=random), torch.zeros(D)
+    cases: list[tuple[Policies, Any, Policies]] = [
+        ((torch.zeros(N, K, D), spread), 0.05, means),
+        ((means[0], spread), torch.tensor([0.01, 0.05]), means[1]),
+        ((means, spread), torch.full((2, 1), 0.05), means + 1),
+    ]
+    for old, epsilon, new in cases:
+        set = GaussianKL(old[0], old[1], epsilon, parameterization="log_std")
+        ours, reference = both(set, (new, spread + 0.3), old, "ray", strict=False)
+        for a, b in zip(ours, reference, strict=True):
+            torch.testing.assert_close(a, b, rtol=2e-5, atol=1e-5)

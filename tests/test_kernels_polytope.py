@@ -137,3 +137,16 @@ def test_where_it_does_not_apply() -> None:
     assert fused(set, x, anchor, "paper", True) is None
     assert fused(doubled(set), x.double(), anchor.double(), "chord", True) is None
     assert fused(Polytope(set.A.expand(N, M, D), set.b), x, anchor, "chord", True) is None
+
+
+def test_margin_of_the_evaluation_at_y() -> None:
+    """For each row: what the set may lose when it looks at the result, and not much more."""
+    set, anchor, x = drawn(torch.float32, shift=30.0)
+    there = set.b.isfinite()
+    _, _, _, p, q = _constants(set.A, set.b, x.dtype, True, anchor)[0].double()[:, there]
+    A, b, x0, u = set.A[there].double(), set.b[there].double(), anchor.double(), torch.finfo(torch.float32).eps / 2
+    depth, rows = b - A @ x0, torch.linalg.vector_norm(A, dim=-1)
+    lost = u * (D + 2) * (b.abs() + rows * torch.linalg.vector_norm(x0))
+    assert (p * depth > 4 * lost).all() and (p * depth < 20 * lost).all()
+    lost = u * (D + 2) * rows
+    assert (q * depth > 2 * lost).all() and (q * depth < 10 * lost).all()

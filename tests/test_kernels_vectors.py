@@ -249,3 +249,13 @@ def test_what_is_on_the_simplex_stays() -> None:
     x = x / x.sum(-1, keepdim=True)
     assert (x.sum(-1) != 1).any()
     assert torch.equal(fused(Simplex(7), x, torch.full((7,), 1 / 7), True), x)
+
+
+def test_derivative_by_the_anchor_alone() -> None:
+    set, x = Ball(torch.zeros(3), 1.0), torch.tensor([[3.0, 4.0, 0.0], [0.1, 0.0, 0.0]])
+    found = []
+    for apply in (projected, lambda *a: interpolated(*a)[0]):
+        anchor = torch.tensor([0.1, -0.2, 0.0], requires_grad=True)
+        found.append(torch.autograd.grad(apply(set, x, anchor, "chord", False).sin().sum(), anchor)[0])
+    assert bool((found[1] != 0).any())
+    torch.testing.assert_close(*found)

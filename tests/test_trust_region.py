@@ -359,6 +359,7 @@ def mean_and_log_std(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
         ),
         (True, mean_and_log_std((5, 2), (3,)), mean_and_log_std((5, 2), (2,)), r"the new log_std.*received \(3,\)"),
         (True, mean_and_log_std((5, 2), (2,)), mean_and_log_std((4, 2), (2,)), r"the old mean.*received \(4, 2\)"),
+        (True, mean_and_log_std((5, 2), (2,)), mean_and_log_std((5, 2), (3,)), r"the old log_std.*received \(3,\)"),
         (
             False,
             mean_and_log_std((5, 2), (2,)),
