@@ -100,7 +100,9 @@ def test_other_points_are_looked_at_anew(asked: list[Any]) -> None:
     with pytest.raises(TypeError):
         layer(torch.ones(2, 3, dtype=torch.int32))
     assert layer(X[:0]).shape == (0, 3)
-    assert layer._quick is not None and not layer._quick.applies(X.bfloat16()[:0])  # a GPU launches nothing for nobody
+    assert layer._quick is not None and not layer._quick.applies(
+        X.bfloat16()[:0], layer._options()
+    )  # a GPU launches nothing for nobody
 
 
 def test_transforms_do_not_meet_kernels(asked: list[Any]) -> None:

@@ -348,6 +348,26 @@ def test_a_second_call_is_prepared(set: inset.ConvexSet, monkeypatch: pytest.Mon
     torch.testing.assert_close(layer(x), inset.project(set, x, torch.full((2,), 0.1)))
 
 
+def test_a_prepared_call_notices_new_options_and_parts() -> None:
+    """They may be set at any time."""
+    x, ball = torch.tensor([[3.0, 4.0]]), Ball(torch.zeros(2), 1.0)
+    layer, other = Projection(ball, torch.zeros(2)), Projection(Ball(torch.zeros(2), 2.0), torch.full((2,), 0.5))
+    strict = layer(x)
+    layer.strict = False
+    assert bool((layer(x) > strict).all())
+    layer.nonfinite = "anchor"
+    assert torch.equal(layer(torch.tensor([[torch.nan, 0.0]])), torch.zeros(1, 2))
+    layer.nonfinite, layer.fields = "propagate", other.fields
+    torch.testing.assert_close(layer(x), 2 * x / 5)
+    layer.anchor_point = other.anchor_point
+    layer.strict = True
+    assert torch.equal(layer(x), other(x))
+    polytope = Projection(Polytope(A, b), torch.zeros(2))
+    polytope(x)
+    polytope.method = "paper"
+    torch.testing.assert_close(polytope(x), inset.project(Polytope(A, b), x, torch.zeros(2), method="paper"))
+
+
 # -- saving ---------------------------------------------------------------------------------------------
 
 

@@ -87,20 +87,32 @@ class Fields(nn.Module):
 
 
 class Shortcut:
-    """What a layer does with points like those of an earlier call, while its arrays are what they were then."""
+    """What a layer does with points like those of an earlier call, while it and its arrays are what they were then."""
 
-    def __init__(self, call: Callable[[Tensor], Tensor], x: Tensor, arrays: list[tuple[dict[str, Any], str]]) -> None:
+    def __init__(
+        self,
+        call: Callable[[Tensor], Tensor],
+        x: Tensor,
+        options: tuple[Any, ...],
+        held: list[tuple[dict[str, Any], str]],
+    ) -> None:
         self.call = call
+        self.options = options
         self.like = (x.dtype, x.device, x.shape[-1])
-        self.held = [(where, name, where[name], where[name]._version) for where, name in arrays]
+        self.held = [(where, name, where[name]) for where, name in held]
+        """Modules and arrays, and where they are."""
+        self.arrays = [(v, v._version) for _, _, v in self.held if isinstance(v, Tensor)]
 
-    def applies(self, x: Any) -> bool:
+    def applies(self, x: Any, options: tuple[Any, ...]) -> bool:
         if type(x) not in PLAIN or x.ndim == 0 or (x.dtype, x.device, x.shape[-1]) != self.like or x.numel() == 0:
             return False
-        for where, name, array, version in self.held:
-            if where.get(name) is not array or array._version != version or array.requires_grad:
+        for where, name, value in self.held:
+            if where.get(name) is not value:
                 return False
-        return usual(x)
+        for array, version in self.arrays:
+            if array._version != version or array.requires_grad:
+                return False
+        return options == self.options and usual(x)
 
 
 class FixedPoint(nn.Module):

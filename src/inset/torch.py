@@ -104,7 +104,7 @@ class Projection(nn.Module):
         own = anchor is None and not return_info
         if own and set is None and not torch.compiler.is_compiling():
             quick = self._quick
-            if quick is not None and quick.applies(x):
+            if quick is not None and quick.applies(x, self._options()):
                 return quick.call(x)
         anchor = self.anchor if anchor is None else anchor
         if set is None and self.fields is not None:
@@ -141,11 +141,16 @@ class Projection(nn.Module):
         """Only of buffers: torch may give a parameter other numbers without a sign of it."""
         if self.fields is None or self.anchor_point is None or self.nonfinite != "propagate":
             return None
-        arrays = [(self.fields._buffers, name) for name in self.fields.names] + [(self.anchor_point._buffers, "0")]
-        held = [where.get(name) for where, name in arrays]
-        if any([v is None or v.is_inference() for v in held]):
+        arrays: list[Any] = [(self.fields._buffers, name) for name in self.fields.names]
+        arrays.append((self.anchor_point._buffers, "0"))
+        if any([where.get(name) is None or where[name].is_inference() for where, name in arrays]):
             return None
-        return Shortcut(call, x, arrays)  # type: ignore[arg-type]
+        modules: list[Any] = [(self._modules, "fields"), (self._modules, "anchor_point")]
+        return Shortcut(call, x, self._options(), modules + arrays)
+
+    def _options(self) -> tuple[Any, ...]:
+        """What may be set on a layer at any time."""
+        return self.method, self.strict, self.nonfinite
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_quick"}
