@@ -183,3 +183,15 @@ def test_policies_that_share_more_or_less() -> None:
         ours, reference = both(set, (new, spread + 0.3), old, "ray", strict=False)
         for a, b in zip(ours, reference, strict=True):
             torch.testing.assert_close(a, b, rtol=2e-5, atol=1e-5)
+
+
+def test_second_derivative_by_the_means_alone() -> None:
+    set, anchor, x = region("log_std", torch.float32)
+    found = []
+    for apply in (fused, lambda *a: interpolated(*a)[0]):
+        means = x[0].clone().requires_grad_()
+        y = apply(set, (means, x[1]), anchor, "chord", False)
+        assert y is not None
+        (first,) = torch.autograd.grad(y[0].sin().sum(), means, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), means)[0])
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)

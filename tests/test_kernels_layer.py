@@ -12,7 +12,7 @@ from torch import Tensor
 
 import inset._kernels as kernels
 import inset.torch as front
-from inset import Ball, Box, PointShapeError, Polytope
+from inset import LMI, Ball, Box, PointShapeError, Polytope, SecondOrderCone
 from inset.torch import Projection
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -137,3 +137,29 @@ def test_no_shortcut_where_a_change_would_not_show(asked: list[Any]) -> None:
         assert layer._quick is None
     frozen.data = 0.5 * B
     assert float((layers[0](X) @ A.T)[0, 0]) <= 0.5
+
+
+def test_a_first_call_without_derivatives_is_no_obstacle(asked: list[Any]) -> None:
+    """As an evaluation before training is; what is prepared in inference mode cannot be saved for a backward pass."""
+    cone = SecondOrderCone(torch.eye(3)[None], torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1))
+    sets = (
+        Polytope(A, B),
+        Box(-1.0, 1.0),
+        Ball(torch.zeros(6)[::2], 2.0),
+        LMI(torch.stack([torch.eye(2)] * 3), -torch.eye(2)),
+    )
+    for set in (*sets, cone):
+        layer = Projection(set, ZERO.clone())
+        with torch.inference_mode():
+            layer(X)
+        x = X.clone().requires_grad_()
+        layer(x).sum().backward()
+        assert x.grad is not None and layer._quick is not None
+
+
+def test_a_batch_of_derivatives(asked: list[Any]) -> None:
+    """As `torch.autograd.functional.jacobian` asks for with `vectorize`."""
+    layer, x = polytope(), X[0].clone().requires_grad_()
+    rows = torch.autograd.grad(layer(x), x, torch.eye(3), is_grads_batched=True)[0]
+    each = [torch.autograd.grad(layer(x), x, g)[0] for g in torch.eye(3)]
+    torch.testing.assert_close(rows, torch.stack(each), rtol=1e-4, atol=1e-5)

@@ -259,3 +259,22 @@ def test_derivative_by_the_anchor_alone() -> None:
         found.append(torch.autograd.grad(apply(set, x, anchor, "chord", False).sin().sum(), anchor)[0])
     assert bool((found[1] != 0).any())
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("by", ["x", "anchor"])
+def test_second_derivative_where_the_rest_is_constant(by: str) -> None:
+    points = torch.tensor([[3.0, 4.0, 0.0], [0.1, 0.3, 0.2]])
+    for set in (Ball(torch.zeros(3), 1.0), Box(-torch.ones(3), torch.ones(3)), Simplex(3)):
+        found = []
+        for apply in (projected, lambda *a: interpolated(*a)[0]):
+            x, anchor = points.clone(), torch.tensor([0.3, 0.4, 0.3])
+            leaf = (x if by == "x" else anchor).requires_grad_()
+            y = apply(set, x, anchor, "chord", False)
+            (first,) = torch.autograd.grad(y.sin().sum(), leaf, create_graph=True)
+            found.append(torch.autograd.grad(first.square().sum(), leaf)[0])
+        torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
+def test_an_anchor_of_another_width_is_not_for_kernels() -> None:
+    """They would read beyond its end; the formulas tell what is wrong."""
+    assert projected(Box(-1.0, 1.0), torch.ones(2, 4), torch.zeros(3), "chord", True) is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from typing import Any
 
 import numpy as np
@@ -366,6 +368,27 @@ def test_a_prepared_call_notices_new_options_and_parts() -> None:
     polytope(x)
     polytope.method = "paper"
     torch.testing.assert_close(polytope(x), inset.project(Polytope(A, b), x, torch.zeros(2), method="paper"))
+
+
+def test_what_is_set_on_a_layer_later_is_checked() -> None:
+    layer, x = Projection(Ball(torch.zeros(2), 2.0), torch.zeros(2)), torch.ones(3, 2)
+    layer(x)
+    for anchor, error in ((torch.zeros(1), inset.PointShapeError), (torch.zeros(2, dtype=torch.int64), TypeError)):
+        with pytest.raises(error):
+            torch.func.functional_call(layer, {"anchor_point.0": anchor}, (x,))
+    layer.method = "Ray"  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="'Ray'"):
+        layer(x)
+
+
+def test_a_layer_that_moves_leaves_nothing_behind() -> None:
+    layer = Projection(Polytope(A.clone(), b.clone()), torch.zeros(2))
+    layer(torch.ones(2))
+    assert layer.fields is not None
+    old = weakref.ref(layer.fields.A)
+    layer.double()
+    gc.collect()
+    assert old() is None
 
 
 # -- saving ---------------------------------------------------------------------------------------------

@@ -112,7 +112,8 @@ class Projection(nn.Module):
             if kind is not None:
                 arrays = self.fields.arrays()
                 return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
-            own = own and anchor is not None and self.fields.fits(x) and self.fields.unchanged()
+            fields = self.fields
+            own = own and anchor is not None and fields.fits(x) and fields.fits(anchor) and fields.unchanged()
             set = self.fields.build()
         else:
             own = False
@@ -128,6 +129,7 @@ class Projection(nn.Module):
 
     def _project(self, set: ConvexSet, x: Point, anchor: Point) -> Point:
         """g(x), and a `Shortcut` for the next call."""
+        check_method("Projection", self.method, set)
         for prepared in PREPARED:
             found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
             if found is not None and not isinstance(found, (Tensor, tuple)):
@@ -140,6 +142,8 @@ class Projection(nn.Module):
     def _shortcut(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Shortcut | None:
         """Only of buffers: torch may give a parameter other numbers without a sign of it."""
         if self.fields is None or self.anchor_point is None or self.nonfinite != "propagate":
+            return None
+        if torch.is_inference_mode_enabled():  # what is prepared there is not for derivatives
             return None
         arrays: list[Any] = [(self.fields._buffers, name) for name in self.fields.names]
         arrays.append((self.anchor_point._buffers, "0"))
@@ -166,6 +170,7 @@ class Projection(nn.Module):
         return fields.kind if anchor is None or fields.fits(anchor) else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Projection:
+        self._quick = None
         module = super()._apply(fn, recurse)
         self._check_anchor()  # another dtype may have rounded it onto the boundary
         return module

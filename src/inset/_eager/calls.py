@@ -66,7 +66,8 @@ def remembered(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
     entries = _entries(anchor)
     versions, found = tuple([v._version for v in tensors]), entries.get(kind)
     if found is None or found.versions != versions or not _same(found.fields, fields):
-        found = entries[kind] = _Entry(fields, versions, kind.known(*fields, anchor=anchor))
+        with torch.inference_mode(False):  # what is known is for every mode
+            found = entries[kind] = _Entry(fields, versions, kind.known(*fields, anchor=anchor))
     return found.known
 
 

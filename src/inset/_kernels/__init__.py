@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .._eager.calls import transformed
@@ -56,12 +57,17 @@ def projected(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) ->
 
 
 def _apply(set: ConvexSet, x: Any, anchor: Any) -> bool:
-    return type(set) in KERNELS and _on_gpu(x) and _on_gpu(anchor) and not transformed()
+    return type(set) in KERNELS and _on_gpu(x) and _on_gpu(anchor) and not (transformed() or _scripted())
+
+
+def _scripted() -> bool:
+    """Whether torch.jit traces, which makes tensors of sizes."""
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
 
 
 def region(new: Any, old: Any, epsilon: float, layout: Any, method: Any, strict: bool) -> Any:
     """The same for the set and the anchor of an old policy."""
-    if not _on_gpu(new) or not _on_gpu(old) or transformed():
+    if not _on_gpu(new) or not _on_gpu(old) or transformed() or _scripted():
         return None
     return regions.around(new, old, epsilon, layout, old, method, strict)
 

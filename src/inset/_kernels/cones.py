@@ -77,8 +77,8 @@ def backward(
         at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
         point, t = points(x, n, N, anchor, D, WIDTH, HUGE)
         incoming = tl.load(g + at, mask, other=0.0).to(tl.float32)
-        eta, out = tl.load(kept + n, alive, other=1.0), tl.load(kept + N + n, alive, other=0.0)
-        cone = tl.load(kept + 2 * N + n, alive, other=0.0).to(tl.int32)
+        eta, out = tl.load(kept + n, alive, other=1.0), tl.load(kept + (n + N), alive, other=0.0)
+        cone = tl.load(kept + (n + N + N), alive, other=0.0).to(tl.int32)
         unit = 1 / tl.maximum(norm(point, SHIFT), 1.0)
         scaled = point * unit[:, None]
         total, square = tl.zeros_like(point), tl.zeros_like(unit)

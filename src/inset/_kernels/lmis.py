@@ -13,7 +13,7 @@ from .._project import interpolated
 from ..sets.lmi import LMI
 from . import matrices
 from ._launch import launched, power
-from ._operator import Call, operator
+from ._operator import Call, by_formulas, differentiated, operator
 
 WIDEST, SIDE = 64, 32
 """Coordinates of a point and rows of a matrix up to which a program goes through them one after another."""
@@ -92,9 +92,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, A, C, anchor, stack, constants, eta, raw, vector = ctx.saved_tensors
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y, _ = interpolated(LMI(A, C), x, anchor, ctx.method, ctx.strict)
-        return torch.autograd.grad(y, x, g, create_graph=True)
+    if by_formulas(g):
+        set = LMI(A, C)
+        return differentiated(ctx, lambda x: interpolated(set, x, anchor, ctx.method, ctx.strict)[0], (x,), g)
     return (lmi_backward(g.contiguous(), x, anchor, stack, constants, eta, raw, vector),)
 
 

@@ -13,7 +13,7 @@ from .._project import interpolated
 from ..sets.polytope import Polytope
 from . import products
 from ._launch import launched, power
-from ._operator import Call, operator
+from ._operator import Call, by_formulas, differentiated, operator
 
 WIDEST = 256
 """Coordinates of a point up to which one program holds a tile of points."""
@@ -115,9 +115,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, A, b, anchor, rows, kept = ctx.saved_tensors
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y, _ = interpolated(Polytope(A, b), x, anchor, "chord", ctx.strict)
-        return torch.autograd.grad(y, x, g, create_graph=True)
+    if by_formulas(g):
+        set = Polytope(A, b)
+        return differentiated(ctx, lambda x: interpolated(set, x, anchor, "chord", ctx.strict)[0], (x,), g)
     return (polytope_backward(g.contiguous(), x, A, anchor, rows, kept),)
 
 

@@ -71,7 +71,7 @@ def constants(
         q = divided((2 * k + 4 * U + NARROW) * steep, left)
         offset, slope = (split * length - bound) * inverse, split * steep * inverse
     tl.store(pieces + at, upper, mask)
-    tl.store(pieces + N * D + at, scaled - upper, mask)
+    tl.store(pieces + ((i + N)[:, None] * D + e[None, :]), scaled - upper, mask)
     tl.store(rows + i, inverse, there)
     tl.store(rows + N + i, offset, there)
     tl.store(rows + 2 * N + i, slope, there)
@@ -109,8 +109,8 @@ def settle(
     at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
     tl.store(y + at, moved(anchor, point, eta), mask)
     tl.store(kept + n, eta, alive)
-    tl.store(kept + N + n, tl.where(inside, 0.0, out), alive)
-    tl.store(kept + 2 * N + n, which.to(tl.float32), alive)
+    tl.store(kept + (n + N), tl.where(inside, 0.0, out), alive)
+    tl.store(kept + (n + N + N), which.to(tl.float32), alive)
 
 
 @triton.jit
@@ -165,8 +165,8 @@ def backward(
         at, mask = n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
         point, t = points(x, n, N, anchor, D, WIDTH, HUGE)
         incoming = tl.load(g + at, mask, other=0.0).to(tl.float32)
-        eta, out = tl.load(kept + n, alive, other=1.0), tl.load(kept + N + n, alive, other=0.0)
-        i = tl.load(kept + 2 * N + n, alive, other=0.0).to(tl.int32)
+        eta, out = tl.load(kept + n, alive, other=1.0), tl.load(kept + (n + N), alive, other=0.0)
+        i = tl.load(kept + (n + N + N), alive, other=0.0).to(tl.int32)
         row = tl.load(A + i[:, None] * D + e[None, :], mask, other=0.0)
         along = tl.sum(incoming * (point - anchor), axis=1)
         push = along * out * out * tl.load(rows + i, alive, other=0.0)

@@ -14,7 +14,7 @@ from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussians
 from ._launch import WARP, common, launched, power
-from ._operator import constant, operator
+from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 8192
 """Means up to which one program holds them all."""
@@ -125,9 +125,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _derivatives(ctx: Any, g: Tensor | None, g2: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     means, scales, *fields, eta = ctx.saved_tensors
     g, g2 = (torch.zeros_like(x) if v is None else v for v, x in ((g, means), (g2, scales)))
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y = _formulas(ctx, means, scales, *fields)
-        return torch.autograd.grad(y, (means, scales), (g, g2), create_graph=True, allow_unused=True)
+    if by_formulas(g, g2):
+        return differentiated(ctx, lambda m, s: _formulas(ctx, m, s, *fields), (means, scales), (g, g2))
     return gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, ctx.kind, ctx.ray)
 
 

@@ -14,7 +14,7 @@ from .._project import interpolated
 from ..sets.second_order_cone import SecondOrderCone
 from . import cones
 from ._launch import launched, power
-from ._operator import Call, operator
+from ._operator import Call, by_formulas, differentiated, operator
 from .polytopes import HELD, WIDEST, tensor_cores, tile
 
 MANY = 64
@@ -111,9 +111,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, A, b, z, d, anchor, inverse, kept = ctx.saved_tensors
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y, _ = interpolated(SecondOrderCone(A, b, z, d), x, anchor, "chord", ctx.strict)
-        return torch.autograd.grad(y, x, g, create_graph=True)
+    if by_formulas(g):
+        set = SecondOrderCone(A, b, z, d)
+        return differentiated(ctx, lambda x: interpolated(set, x, anchor, "chord", ctx.strict)[0], (x,), g)
     return (cone_backward(g.contiguous(), x, A, b, z, anchor, inverse, kept),)
 
 

@@ -12,7 +12,7 @@ from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
 from ._launch import common, launched, power, rows, stride, working
-from ._operator import constant, operator
+from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
@@ -27,7 +27,7 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     if method != "chord" or not fit or lengths.requires_grad or links.ndim != 2 or 0 in (*x.shape, *links.shape):
         return None
     bodies, d = x.shape[-2:]
-    if max(bodies * d, links.shape[0]) > WIDEST or d > 16:
+    if max(bodies * d, links.shape[0]) > WIDEST or d > 16 or anchor.shape[-2:] != x.shape[-2:]:
         return None
     together = anchor.stride(-2) == 0  # all bodies at one place, as in `Strings.anchor`
     anchor = anchor[..., :1, :] if together else anchor
@@ -89,9 +89,13 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, anchor, links, lengths, eta, active = ctx.saved_tensors
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y, _ = interpolated(Strings(links, lengths), x, anchor.expand_as(x), "chord", ctx.strict)
-        return torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True)
+    if by_formulas(g):
+        set = Strings(links, lengths)
+
+        def formula(x: Tensor, anchor: Tensor) -> Tensor:
+            return interpolated(set, x, anchor.expand_as(x), "chord", ctx.strict)[0]
+
+        return differentiated(ctx, formula, (x, anchor), g)
     dx, dx0 = strings_backward(
         g.contiguous(), x, anchor, links, lengths, eta, active, ctx.strict, ctx.needs_input_grad[1]
     )

@@ -20,7 +20,7 @@ from ..sets.ellipsoid import Ellipsoid
 from ..sets.simplex import Simplex
 from . import bounds, norms
 from ._launch import common, launched, power, rows, stride, working
-from ._operator import Call, constant, operator
+from ._operator import Call, by_formulas, constant, differentiated, operator
 
 NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
 """Kinds of sets: |x - p| <= r; |(x - p) q| <= r; p <= x <= q; the same with Python numbers, which have been rounded;
@@ -64,7 +64,7 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
     held = [v for v in fields if isinstance(v, Tensor)]
     if any([v.requires_grad or v.dtype != inner for v in held]) or anchor.dtype not in (x.dtype, inner):
         return None
-    if d > WIDEST or 0 in x.shape or 0 in anchor.shape:
+    if d > WIDEST or 0 in x.shape or 0 in anchor.shape or anchor.shape[-1] != d:
         return None
     shapes = [v.shape[: v.ndim - (k < 2)] for k, v in enumerate(fields) if isinstance(v, Tensor)]
     batch = common(x.shape[:-1], anchor.shape[:-1], *shapes)
@@ -149,9 +149,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, anchor, p, q, r, eta = ctx.saved_tensors
     anchored = ctx.needs_input_grad[1]
-    if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-        y, _ = interpolated(_set(ctx.kind, x, p, q, r), x, anchor, "chord", ctx.strict)
-        return torch.autograd.grad(y, (x, anchor), g, create_graph=True, allow_unused=True)
+    if by_formulas(g):
+        set = _set(ctx.kind, x, p, q, r)
+        return differentiated(ctx, lambda x, x0: interpolated(set, x, x0, "chord", ctx.strict)[0], (x, anchor), g)
     dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, eta, ctx.kind, ctx.strict, anchored)
     return dx, dx0 if anchored else None
 
