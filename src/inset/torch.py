@@ -51,6 +51,9 @@ class Projection(nn.Module):
     here, once; sets with learnable fields recompute their closed-form anchor at each call. A `set` or an `anchor`
     that depends on the input is passed in the call.
 
+    What depends on the arrays alone is computed once, and again when they change, in place or by other arrays. A change
+    through `.data` does not show.
+
     `nonfinite="propagate"` returns NaN for a sample that holds NaN or inf; `"anchor"` returns the anchor.
 
     >>> from inset import Ball, Polytope
