@@ -160,5 +160,6 @@ def test_where_there_is_no_kernel() -> None:
     assert fused(Strings(LINKS, torch.ones(5, requires_grad=True)), x, anchor, "chord", True) is None
     assert fused(Strings(LINKS, torch.ones(5, dtype=torch.float64)), x, anchor, "chord", True) is None
     assert fused(set, x[:0], anchor[:0], "chord", True) is None
+    assert fused(set, x, anchor[:, 1:], "chord", True) is None  # an anchor of fewer bodies
     assert dispatched(set, x, anchor, "chord", True) is None
     assert dispatched(Ball(torch.zeros(2), 1.0), x[..., 0, :2], x[..., 0, :2], "chord", True) is None

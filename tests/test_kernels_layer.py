@@ -163,3 +163,11 @@ def test_a_batch_of_derivatives(asked: list[Any]) -> None:
     rows = torch.autograd.grad(layer(x), x, torch.eye(3), is_grads_batched=True)[0]
     each = [torch.autograd.grad(layer(x), x, g)[0] for g in torch.eye(3)]
     torch.testing.assert_close(rows, torch.stack(each), rtol=1e-4, atol=1e-5)
+
+
+def test_scripts_are_made_of_formulas(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.jit.trace` makes tensors of sizes, which kernels cannot be launched with."""
+    set = Ball(ZERO, 2.0)
+    assert kernels.fused(set, X, ZERO, "chord", True) is not None
+    monkeypatch.setattr(torch._C, "_get_tracing_state", object)
+    assert kernels.fused(set, X, ZERO, "chord", True) is None

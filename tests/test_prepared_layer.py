@@ -10,6 +10,7 @@ import torch
 
 import inset
 from inset import Ball, Box, Polytope
+from inset._eager import lines
 from inset.torch import Projection
 
 A = torch.tensor([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
@@ -44,10 +45,13 @@ def test_a_prepared_call_notices_new_options_and_parts() -> None:
     assert bool((layer(x) > strict).all())
     layer.nonfinite = "anchor"
     assert torch.equal(layer(torch.tensor([[torch.nan, 0.0]])), torch.zeros(1, 2))
-    layer.nonfinite, layer.fields = "propagate", other.fields
+    layer.nonfinite = "propagate"
+    layer(x)
+    layer.fields = other.fields
     torch.testing.assert_close(layer(x), 2 * x / 5)
-    layer.anchor_point = other.anchor_point
     layer.strict = True
+    layer(x)
+    layer.anchor_point = other.anchor_point
     assert torch.equal(layer(x), other(x))
     polytope = Projection(Polytope(A, b), torch.zeros(2))
     polytope(x)
@@ -74,3 +78,10 @@ def test_a_layer_that_moves_leaves_nothing_behind() -> None:
     layer.double()
     gc.collect()
     assert old() is None
+
+
+def test_only_a_cpu_is_prepared_for() -> None:
+    """Elsewhere torch may be told between two calls to round products."""
+    zero, x = torch.zeros(2, device="meta"), torch.ones(3, 2, device="meta")
+    assert lines.prepared(Ball(torch.zeros(2), 1.0), x.new_ones(3, 2, device="cpu"), torch.zeros(2), "chord", True)
+    assert lines.prepared(Ball(zero, 1.0), x, zero, "chord", True) is None

@@ -115,6 +115,22 @@ class Shortcut:
         return options == self.options and usual(x)
 
 
+def shortcut(
+    call: Callable[[Tensor], Tensor], x: Tensor, options: tuple[Any, ...], modules: dict[str, Any]
+) -> Shortcut | None:
+    """For a layer with these modules; None where a change of its arrays would not show.
+
+    That is where they are parameters, to which torch may give other numbers without a sign of it, or of inference mode.
+    """
+    arrays = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
+    arrays.append((modules["anchor_point"]._buffers, "0"))
+    if torch.is_inference_mode_enabled():  # what is prepared there is not for derivatives
+        return None
+    if any([where.get(name) is None or where[name].is_inference() for where, name in arrays]):
+        return None
+    return Shortcut(call, x, options, [(modules, "fields"), (modules, "anchor_point"), *arrays])
+
+
 class FixedPoint(nn.Module):
     """A point as buffers: one array, or a tuple of them."""
 

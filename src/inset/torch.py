@@ -19,7 +19,16 @@ from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
 from ._gaussian import Parameterization
-from ._layer import Fields, FixedPoint, Shortcut, allow_nodes, replace_nonfinite, traced_projection, traced_region
+from ._layer import (
+    Fields,
+    FixedPoint,
+    Shortcut,
+    allow_nodes,
+    replace_nonfinite,
+    shortcut,
+    traced_projection,
+    traced_region,
+)
 from ._namespace import Point, is_array
 from ._project import FUSED, Info, Method, check_method, project, project_checked, project_with_info
 from ._set import ConvexSet
@@ -136,24 +145,13 @@ class Projection(nn.Module):
         for prepared in PREPARED:
             found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
             if found is not None and not isinstance(found, (Tensor, tuple)):
-                self._quick = self._shortcut(found, x)
+                self._quick = (
+                    shortcut(found, x, self._options(), self._modules) if self.nonfinite == "propagate" else None
+                )
                 found = found(x)
             if found is not None:
                 return found
         return project_checked(set, x, anchor, self.method, self.strict, False)[0]
-
-    def _shortcut(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Shortcut | None:
-        """Only of buffers: torch may give a parameter other numbers without a sign of it."""
-        if self.fields is None or self.anchor_point is None or self.nonfinite != "propagate":
-            return None
-        if torch.is_inference_mode_enabled():  # what is prepared there is not for derivatives
-            return None
-        arrays: list[Any] = [(self.fields._buffers, name) for name in self.fields.names]
-        arrays.append((self.anchor_point._buffers, "0"))
-        if any([where.get(name) is None or where[name].is_inference() for where, name in arrays]):
-            return None
-        modules: list[Any] = [(self._modules, "fields"), (self._modules, "anchor_point")]
-        return Shortcut(call, x, self._options(), modules + arrays)
 
     def _options(self) -> tuple[Any, ...]:
         """What may be set on a layer at any time."""
