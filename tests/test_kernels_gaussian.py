@@ -98,6 +98,21 @@ def test_strict_holds_and_costs_little(dtype: torch.dtype, kind: str, method: st
 
 
 @pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+@pytest.mark.parametrize("far", [3.0, 30.0, 300.0])
+def test_means_that_rounding_takes_out_of_the_region(kind: Any, far: float) -> None:
+    """In bfloat16 those far from 0 have no neighbours as near as epsilon asks for: that is NaN, by formulas as well."""
+    random = torch.Generator().manual_seed(0)
+    mean, scale = far * (1 + 0.3 * torch.rand(D, generator=random)), torch.ones(D) * (kind != "log_std")
+    region = GaussianKL(mean, scale, 0.02, False, parameterization=kind)
+    x = (mean + torch.randn(N, D, generator=random)).bfloat16(), (scale + 0.1).expand(N, D).bfloat16()
+    y, other = fused(region, x, (mean, scale), "chord", True), interpolated(region, x, (mean, scale), "chord", True)[0]
+    assert y is not None
+    for policy in (y, other):
+        h = doubled(region).h((policy[0].double(), policy[1].double()))
+        assert (h <= 0 if far == 3 else h.isnan()).all()
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
 def test_ray_reaches_the_boundary(kind: str) -> None:
     """And chord stops before it."""
     set, _, x = region(kind, torch.float32)

@@ -178,10 +178,31 @@ def test_programs_take_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(_launch, "PROGRAMS", 16)
     many, _ = both(set, x, anchor, True)
     monkeypatch.setattr(_launch, "PROGRAMS", 2)
-    monkeypatch.setattr(_launch, "WARP", 64)
+    monkeypatch.setattr(_launch, "HELD", 16)
     few, _ = both(set, x, anchor, True)
     for a, b in zip(many, few, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ball", "ellipsoid", "box", "simplex"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_rows_are_read_in_pieces(name: str, dtype: torch.dtype) -> None:
+    """All lanes together read fewer numbers than a row has, and the last piece is not full."""
+    random, d = torch.Generator().manual_seed(3), 700
+    x, axes = torch.randn(4, d, generator=random), 0.5 + torch.rand(d, generator=random)
+    made: dict[str, tuple[ConvexSet, Tensor]] = {
+        "ball": (Ball(torch.zeros(d), 20.0), 0.01 * axes),
+        "ellipsoid": (Ellipsoid(torch.zeros(d), axes / 20, diagonal=True), 0.01 * axes),
+        "box": (Box(-3 * axes, 3 * axes), 0.01 * axes),
+        "simplex": (Simplex(d), axes / axes.sum()),
+    }
+    set, anchor = made[name]
+    x = (anchor + torch.tensor([1e-4, 0.5, 2.0, 100.0])[:, None] * x).to(dtype)
+    ours, reference = both(set, x, anchor.expand(4, d), strict=True)
+    eps = torch.finfo(dtype).eps
+    assert set.contains(ours[0]).all()
+    for a, b in zip(ours, reference, strict=True):
+        assert ((a - b).double().norm(dim=-1) <= 30 * eps * b.double().norm(dim=-1) + 1e-30).all()
 
 
 def test_batches_broadcast() -> None:

@@ -16,6 +16,15 @@ def divided(a, b):
 
 
 @triton.jit
+def quotient(a, b):
+    """a / b up to one unit in the last place, without the branches of `divided`."""
+    inverse = 1 / b
+    about = a * inverse
+    left = tl.fma(-about, b, a)
+    return tl.where(left == left, tl.fma(left, inverse, about), about)  # infinite quotients and divisors
+
+
+@triton.jit
 def root(a):
     """The correctly rounded square root."""
     if a.dtype == tl.float32:

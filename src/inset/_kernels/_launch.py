@@ -60,8 +60,8 @@ def power(n: int) -> int:
 
 PROGRAMS, MORE = 2112, 4
 """That take turns in tiles: about as many as a GPU runs at once, or more where a tile has more than one sample."""
-WARP = 2048
-"""Bytes of points that a warp holds."""
+WARP, HELD = 2048, 512
+"""Bytes of a point that a warp holds, and numbers of several points."""
 STAGES = 3
 """Tiles of points that are on their way at once."""
 
@@ -129,14 +129,15 @@ def _launch(
 ) -> tuple[Any, tuple[int, int, int], dict[str, Any]]:
     """Run the kernel by Triton's own means; what that returns, the grid, and the constants."""
     width, block, warps, stages = sizes
-    held = max(32, WARP // x.element_size())
-    block = block or min(max(1, held // width), power(-(-samples // PROGRAMS)))
+    size = x.element_size()
+    block = block or min(max(1, min(HELD, WARP // size) // width), power(-(-samples // PROGRAMS)))
     most = PROGRAMS * min(MORE, block)
-    known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block}
+    warps, stages = warps or max(1, width * size // WARP), stages or STAGES
+    lanes = {"LANES": 32 * warps, "SPAN": 32 * warps * 16 // size}  # and the numbers they read at once
+    known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block} | lanes
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
     programs = -(-samples // block)
     grid = (min(programs, most) if turns else programs, 1, 1)
-    warps, stages = warps or max(1, width // held), stages or STAGES
     return kernel[grid](*arguments, samples, num_warps=warps, num_stages=stages, **numbers), grid, numbers

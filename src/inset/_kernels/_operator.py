@@ -92,7 +92,8 @@ class Call:
     rest: tuple[Any, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.operator(x.contiguous(), *self.rest)[0]
+        y = self.operator(x.contiguous(), *self.rest)
+        return y if isinstance(y, Tensor) else y[0]
 
 
 def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import divided, root
+from ._arithmetic import divided, quotient, root
 from ._rows import moved, number, row
 
 VARIANCE, SCALE, LOGARITHM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """How the covariance is written: variances, standard deviations, or their logarithms."""
-FARTHEST = tl.constexpr(1e8)
-"""Standard deviations up to which squares do not overflow."""
+FARTHEST, HIGHEST = tl.constexpr(1e8), tl.constexpr(1e15)
+"""Standard deviations up to which squares do not overflow, and an h that is not reached near them."""
 NEWTON = tl.constexpr(12)
 """Steps to the root of h. What they leave is on the safe side."""
 
@@ -27,55 +27,75 @@ def _exp(v):
 
 
 @triton.jit
-def _of_logarithm(s):
-    """e^s - 1 - s, without cancellation."""
-    series = 1 / 3628800.0
-    series = tl.fma(series, s, 1 / 362880.0)
-    series = tl.fma(series, s, 1 / 40320.0)
-    series = tl.fma(series, s, 1 / 5040.0)
-    series = tl.fma(series, s, 1 / 720.0)
-    series = tl.fma(series, s, 1 / 120.0)
-    series = tl.fma(series, s, 1 / 24.0)
-    series = tl.fma(series, s, 1 / 6.0)
-    series = tl.fma(series, s, 0.5)
-    return tl.where(tl.abs(s) < 1, series * s * s, _exp(s) - 1 - s)
+def _small(size, KIND: tl.constexpr):
+    """Whether relative changes of such a size are those of the series."""
+    return size <= (1.0 if KIND == LOGARITHM else 0.5)
 
 
 @triton.jit
-def _of_variance(e):
-    """e - log(1 + e), without cancellation: log(1 + e) = 2 artanh w with w = e / (2 + e)."""
-    w = divided(e, 2 + e)
-    square = w * w
-    series = 1 / 17.0
-    series = tl.fma(series, square, 1 / 15.0)
-    series = tl.fma(series, square, 1 / 13.0)
-    series = tl.fma(series, square, 1 / 11.0)
-    series = tl.fma(series, square, 1 / 9.0)
-    series = tl.fma(series, square, 1 / 7.0)
-    series = tl.fma(series, square, 1 / 5.0)
-    series = tl.fma(series, square, 1 / 3.0)
-    return tl.where(tl.abs(e) < 0.5, w * (e - 2 * square * series), e - tl.log(1 + e))
+def _series(e, KIND: tl.constexpr):
+    """phi and its slope at small relative changes, without cancellation: each is exact to 20 roundings or so."""
+    if KIND == LOGARITHM:  # e^s - 1 - s
+        s = 2 * e
+        series = 1 / 87178291200.0
+        series = tl.fma(series, s, 1 / 6227020800.0)
+        series = tl.fma(series, s, 1 / 479001600.0)
+        series = tl.fma(series, s, 1 / 39916800.0)
+        series = tl.fma(series, s, 1 / 3628800.0)
+        series = tl.fma(series, s, 1 / 362880.0)
+        series = tl.fma(series, s, 1 / 40320.0)
+        series = tl.fma(series, s, 1 / 5040.0)
+        series = tl.fma(series, s, 1 / 720.0)
+        series = tl.fma(series, s, 1 / 120.0)
+        series = tl.fma(series, s, 1 / 24.0)
+        series = tl.fma(series, s, 1 / 6.0)
+        series = tl.fma(series, s, 0.5)
+        value = series * s * s
+        return value, 2 * (value + s)
+    else:  # e - log(1 + e), and log(1 + e) = 2 artanh w with w = e / (2 + e)
+        w = quotient(e, 2 + e)
+        square = w * w
+        series = 1 / 17.0
+        series = tl.fma(series, square, 1 / 15.0)
+        series = tl.fma(series, square, 1 / 13.0)
+        series = tl.fma(series, square, 1 / 11.0)
+        series = tl.fma(series, square, 1 / 9.0)
+        series = tl.fma(series, square, 1 / 7.0)
+        series = tl.fma(series, square, 1 / 5.0)
+        series = tl.fma(series, square, 1 / 3.0)
+        return _both(w * (e - 2 * square * series), e, KIND)
 
 
 @triton.jit
-def _curve(e, cut, KIND: tl.constexpr):
-    """phi and its slope at each relative change; beyond `cut` along the tangent."""
-    if KIND == LOGARITHM:
-        inner = tl.minimum(e, cut)
-        value = _of_logarithm(2 * inner)
-        slope = 2 * (value + 2 * inner)
+def _both(value, e, KIND: tl.constexpr):
+    """phi and its slope, given e - log(1 + e)."""
+    slope = divided(e, 1 + e)
+    if KIND == SCALE:
+        return e * e + 2 * value, 2 * slope * (2 + e)
     else:
-        inner = tl.maximum(e, cut)
-        value = _of_variance(inner)
-        slope = divided(inner, 1 + inner)
-        if KIND == SCALE:
-            value = inner * inner + 2 * value
-            slope = 2 * slope * (2 + inner)
-    return value + slope * (e - inner), slope
+        return value, slope
 
 
 @triton.jit
-def tangent_point(epsilon, KIND: tl.constexpr):
+def _curve(e, cut, KIND: tl.constexpr, SERIES: tl.constexpr):
+    """phi and its slope at each relative change, by SERIES if all are small; beyond `cut` along the tangent."""
+    value, slope = _series(e, KIND)  # type: ignore[misc]
+    if not SERIES:
+        if KIND == LOGARITHM:
+            inner = tl.minimum(e, cut)
+            large = _exp(2 * inner) - 1 - 2 * inner
+            steep = 2 * (large + 2 * inner)
+        else:
+            inner = tl.maximum(e, cut)
+            large, steep = _both(inner - tl.log(1 + inner), inner, KIND)  # type: ignore[misc]
+        small = _small(tl.abs(e), KIND)
+        value = tl.where(small, value, large + steep * (e - inner))
+        slope = tl.where(small, slope, steep)
+    return value, slope
+
+
+@triton.jit
+def _tangent_point(epsilon, KIND: tl.constexpr):
     """Where h is continued along its tangent; see `GaussianKL._cut`."""
     if KIND == LOGARITHM:
         return tl.maximum(tl.log(4 * epsilon + 1.4) / 2, 3.0)
@@ -110,10 +130,14 @@ def _deviation(old, KIND: tl.constexpr):
 @triton.jit
 def loaded(
     m0, s0, mq, sq, epsilon, n, N,
-    KIND: tl.constexpr, D: tl.constexpr, ALL: tl.constexpr, ROWM: tl.constexpr, ROWS: tl.constexpr, ROWQ: tl.constexpr,
-    ROWC: tl.constexpr, ROWE: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, ROWM: tl.constexpr, ROWS: tl.constexpr,
+    ROWQ: tl.constexpr, ROWC: tl.constexpr, ROWE: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The anchor, the old policy, 1 / std for each mean, 1 / the scale to which changes are relative, and epsilon."""
+    """The anchor, the old policy, 1 / std for each mean, 1 / the scale to which changes are relative, and epsilon;
+
+    where h goes on along its tangent, and h at the anchor.
+    """
+    ALL: tl.constexpr = D * STATES
     F: tl.constexpr = tl.float32  # type: ignore[assignment]
     other: tl.constexpr = 0.0 if KIND == LOGARITHM else 1.0  # type: ignore[assignment]
     mean, spread = row(m0, n, N, WIDE, ALL, ROWM, F), row(s0, n, N, WIDTH, D, ROWS, F)
@@ -122,7 +146,20 @@ def loaded(
     scale = 1.0 + 0 * old if KIND == LOGARITHM else divided(1.0 + 0 * old, old)
     if WIDTH > D:
         spread = tl.where((tl.arange(0, WIDTH) < D)[None, :], spread, old)  # what is not there has not changed
-    return mean, spread, center, old, inverse, scale, number(epsilon, n, N, ROWE, F)
+    most = number(epsilon, n, N, ROWE, F)
+    cut = _tangent_point(most, KIND)
+    z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
+    a, _slope = evaluated(z, e, most, cut, KIND, STATES, False)  # type: ignore[misc]
+    return mean, spread, center, old, inverse, scale, most, cut, a
+
+
+@triton.jit
+def filled(v, there, other, D: tl.constexpr):
+    """v as float32; what is not there has not changed."""
+    if v.shape[1] > D:
+        return tl.where(there, v.to(tl.float32), other)
+    else:
+        return v.to(tl.float32)
 
 
 @triton.jit
@@ -151,81 +188,137 @@ def changes(mean, spread, center, old, inverse, scale, KIND: tl.constexpr):
 
 
 @triton.jit
-def evaluated(z, e, epsilon, cut, KIND: tl.constexpr, STATES: tl.constexpr):
+def evaluated(z, e, epsilon, cut, KIND: tl.constexpr, STATES: tl.constexpr, SERIES: tl.constexpr):
     """h, and the slopes of phi."""
-    phi, slope = _curve(e, cut[:, None], KIND)  # type: ignore[misc]
+    phi, slope = _curve(e, cut[:, None], KIND, SERIES)  # type: ignore[misc]
     return (tl.sum(z * z, axis=1) / STATES + tl.sum(phi, axis=1)) / 2 - epsilon, slope
 
 
 @triton.jit
-def height(mean, spread, center, old, inverse, scale, epsilon, cut, KIND: tl.constexpr, STATES: tl.constexpr):
-    """h alone."""
-    z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
-    value, _slope = evaluated(z, e, epsilon, cut, KIND, STATES)
-    return value
+def above(
+    z, e, spread, old, scale, epsilon, cut, far,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, U: tl.constexpr, SERIES: tl.constexpr,
+):  # fmt: skip
+    """An upper bound of h, given what was computed; `far` is the largest old logarithm.
+
+    For small changes the computed phi are as exact as their e, whose errors are relative, but for a difference of two
+    logarithms. What that adds to phi is bounded as in `_blur`: the sum of |e| is at most the root of D times that of
+    e^2, and phi is not less than e^2.
+    """
+    phi, _slope = _curve(e, cut[:, None], KIND, SERIES)  # type: ignore[misc]
+    square, bend = tl.sum(z * z, axis=1) / STATES, tl.sum(phi, axis=1)
+    spare = U * (D + 60) * bend
+    if KIND == LOGARITHM:
+        off = 2 * U * (2 * far + 1)
+        spare += 17 * off * (root(1.01 * D * bend) + D * off)
+    if not SERIES:
+        large = tl.sum(_blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, U * (D + 24)), axis=1)
+        spare = tl.where(_small(tl.max(tl.abs(e), axis=1), KIND), spare, large)
+    return (square + bend) / 2 - epsilon + U * (D * STATES + 24) * square + spare + 2 * U * epsilon
 
 
 @triton.jit
 def bound(
-    mean, spread, mean0, spread0, center, old, inverse, scale, epsilon,
-    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, TIMES: tl.constexpr, U: tl.constexpr,
-    NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    mean, spread, center, old, inverse, scale, epsilon,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr,
 ):  # fmt: skip
-    """What the rounding of a point, and TIMES that of h there, may add to h."""
+    """What the rounding of an anchor, and four times that of h there, may add to h."""
     z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
-    slip = 4 * U * (tl.abs(mean) + tl.abs(mean0)) + 1.01 * NARROW * (tl.abs(mean) + SMALLEST)
-    slid = 4 * U * (tl.abs(spread) + tl.abs(spread0)) + 1.01 * NARROW * (tl.abs(spread) + SMALLEST)
-    shift = TIMES * U * (D * STATES + 12) * z * z + tl.abs(z) * slip * inverse
-    spare = _blur(e, _off(spread, old, scale, slid, KIND, TIMES * U), KIND, TIMES * U * (D + 12))
-    if mean.shape[1] > D * STATES:
-        shift = tl.where((tl.arange(0, mean.shape[1]) < D * STATES)[None, :], shift, 0.0)
-    if spread.shape[1] > D:
-        spare = tl.where((tl.arange(0, spread.shape[1]) < D)[None, :], spare, 0.0)
-    return tl.sum(shift, axis=1) / STATES + tl.sum(spare, axis=1) + 2 * TIMES * U * epsilon
+    slip = (8 * U * tl.abs(mean) + 1.01 * NARROW * (tl.abs(mean) + SMALLEST)) * inverse
+    slid = 8 * U * tl.abs(spread) + 1.01 * NARROW * (tl.abs(spread) + SMALLEST)
+    shift = 4 * U * (D * STATES + 12) * z * z + (tl.abs(z) + slip) * slip
+    spare = _blur(e, _off(spread, old, scale, slid, KIND, 4 * U), KIND, 4 * U * (D + 12))
+    shift, spare = _there(shift, D * STATES), _there(spare, D)
+    return tl.sum(shift, axis=1) / STATES + tl.sum(spare, axis=1) + 8 * U * epsilon
 
 
 @triton.jit
-def above(
-    z, e, spread, old, scale, epsilon, cut,
-    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, U: tl.constexpr,
+def _there(v, D: tl.constexpr):
+    """v, 0 beyond D."""
+    if v.shape[1] > D:
+        return tl.where((tl.arange(0, v.shape[1]) < D)[None, :], v, 0.0)
+    else:
+        return v
+
+
+@triton.jit
+def everywhere(
+    mean0, spread0, center, old, inverse, scale, epsilon, fixed,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr,
 ):  # fmt: skip
-    """An upper bound of h, given what was computed."""
-    value, _slope = evaluated(z, e, epsilon, cut, KIND, STATES)  # type: ignore[misc]
-    spare = _blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, U * (D + 24))
-    shift = U * (D * STATES + 24) * z * z
-    return value + tl.sum(shift, axis=1) / STATES + tl.sum(spare, axis=1) + 2 * U * epsilon
+    """What the rounding of a point of the set, and twice that of h there, may add to h; see `_eager/gaussian_line.py`.
+
+    All of |z|^2 + sum phi(e) <= 2 epsilon there, but for what is `fixed`: that bounds |z|, |e| and each of its numbers.
+    Sums of products are at most the product of the lengths.
+    """
+    most = 1.01 * epsilon + fixed
+    low, high = _limits(most, KIND)  # type: ignore[misc]
+    Z: tl.constexpr = 4 * U + 1.01 * NARROW
+    v = _there((Z * tl.abs(center) + 4 * U * tl.abs(mean0) + 1.01 * NARROW * SMALLEST) * inverse, D * STATES)
+    w = Z * tl.abs(old) + 4 * U * tl.abs(spread0) + 1.01 * NARROW * SMALLEST
+    w = _there(w + 8 * U * tl.abs(old) if KIND == LOGARITHM else w * scale, D)
+    long = root(2 * most)
+    slip = root(tl.sum(v * v, axis=1) / STATES) + Z * long
+    wide = root(tl.sum(w * w, axis=1))
+    K: tl.constexpr = 2 * U * (D + 12) * D**0.5
+    if KIND == LOGARITHM:
+        length = root(most * (1 - low))
+        off = wide + (Z + 4 * U) * length
+        spare = (tl.exp(2 * tl.minimum(high + off, 3.0)) * 1.001 + 1) * (K * length + 2 * (length + off) * off)
+    else:
+        length = root(2 * most) if KIND == SCALE else root(4 * most * (1 + high))
+        off = wide + Z * length
+        least = tl.exp(-0.5 - most) if KIND == SCALE else tl.exp(-1 - 2 * most)
+        left = 1.001 / tl.maximum(tl.maximum(1 + low, least) - off, 1e-3)
+        square = 2 + length + off if KIND == SCALE else 0.0 * off
+        spare = K * length * (2 + square + left) + (length + off) * left * (1 + 2 * square) * off
+    return 1.01 * (2 * U * (D * STATES + 12) * 2 * most + (long + slip) * slip + spare + 4 * U * epsilon)
+
+
+@triton.jit
+def plain(b, e, KIND: tl.constexpr):
+    """Where h is not huge, and all relative changes are small."""
+    return (b < HIGHEST) & (_small(tl.max(tl.abs(e), axis=1), KIND))
 
 
 @triton.jit
 def within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND: tl.constexpr, HUGE: tl.constexpr):
-    """The point pulled back to where h is finite, by what factor, and its z and e."""
-    z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
-    t = tl.full((mean.shape[0],), 1.0, tl.float32)
-    far = tl.maximum(tl.max(tl.abs(z), axis=1), tl.max(tl.abs(e), axis=1))
+    """The point pulled back to where h is finite, by what factor, and its z and e; see `GaussianKL.domain`."""
     size = tl.maximum(tl.max(tl.abs(mean), axis=1), tl.max(tl.abs(spread), axis=1))
-    if ~(tl.max(tl.maximum(far / FARTHEST, size / HUGE), axis=0) <= 1):
-        t = tl.where(size > HUGE, HUGE / tl.where(size > HUGE, size, HUGE), 1.0)
-        mean, spread = moved(mean0, mean, t), moved(spread0, spread, t)
-        z, e = changes(mean, spread, center, old, inverse, scale, KIND)
-        far = tl.max(tl.abs(z), axis=1)
-        if KIND == SCALE:
-            far = tl.maximum(far, tl.max(tl.abs(e), axis=1))
-        back = tl.where(far > FARTHEST, FARTHEST / tl.where(far > FARTHEST, far, FARTHEST), 1.0)
-        mean, spread, t = moved(mean0, mean, back), moved(spread0, spread, back), t * back
-        z, e = changes(mean, spread, center, old, inverse, scale, KIND)
+    t = tl.where(size > HUGE, HUGE / tl.where(size > HUGE, size, HUGE), 1.0)
+    mean, spread = moved(mean0, mean, t), moved(spread0, spread, t)
+    z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
+    far = tl.max(tl.abs(z), axis=1)
+    if KIND == SCALE:
+        far = tl.maximum(far, tl.max(tl.abs(e), axis=1))
+    back = tl.where(far > FARTHEST, FARTHEST / tl.where(far > FARTHEST, far, FARTHEST), 1.0)
+    mean, spread, t = moved(mean0, mean, back), moved(spread0, spread, back), t * back
+    z, e = changes(mean, spread, center, old, inverse, scale, KIND)
     return mean, spread, t, z, e
+
+
+@triton.jit
+def _limits(epsilon, KIND: tl.constexpr):
+    """The changes at which one term of h alone is epsilon, or beyond them; see `GaussianKL._end`."""
+    if KIND == LOGARITHM:
+        return -(epsilon + root(epsilon * (epsilon + 4))) / 2, root(epsilon)
+    elif KIND == SCALE:
+        return -root(epsilon), root(2 * epsilon)
+    else:
+        return -2 * root(epsilon), 2 * epsilon + 2 * root(epsilon * (epsilon + 1))
 
 
 @triton.jit
 def _end(e0, e, q0, q1, q2, epsilon, cut, KIND: tl.constexpr, U: tl.constexpr):
     """A t <= 1 at which one term of h alone is epsilon, see `GaussianKL._end`: not before the root."""
-    wide = epsilon[:, None]
+    low, high = _limits(epsilon, KIND)  # type: ignore[misc]
     if KIND == LOGARITHM:
-        low, high = -(wide + root(wide * (wide + 4))) / 2, tl.minimum(root(wide), cut[:, None])
+        high = tl.minimum(high, cut)
     else:
-        high = root(2 * wide) if KIND == SCALE else 2 * wide + 2 * root(wide * (wide + 1))
-        low = tl.maximum(tl.maximum(-root(wide) * (1 if KIND == SCALE else 2), cut[:, None]), -1 + 16 * U)
-    ends = tl.where(e > 0, high - e0, low - e0) / tl.where(e == 0, 1.0, e)
+        low = tl.maximum(tl.maximum(low, cut), -1 + 16 * U)
+    ends = (tl.where(e > 0, high[:, None], low[:, None]) - e0) / tl.where(e == 0, 1.0, e)
     first = tl.min(tl.where((e == 0) | ~(ends < 1), 1.0, ends), axis=1)
     shift = (root(q1 * q1 + q2 * (2 * epsilon - q0)) - q1) / tl.where(q2 > 0, q2, 1.0)
     return tl.minimum(first, tl.where((q2 > 0) & (shift < 1), shift, 1.0))
@@ -240,7 +333,7 @@ def crossing(z0, e0, z1, e1, epsilon, cut, KIND: tl.constexpr, STATES: tl.conste
     end = _end(e0, e, q0, q1, q2, epsilon, cut, KIND, U)
     t = end
     for _ in range(NEWTON):
-        phi, slope = _curve(e0 + t[:, None] * e, cut[:, None], KIND)
+        phi, slope = _curve(e0 + t[:, None] * e, cut[:, None], KIND, False)
         value = (q0 + t * (2 * q1 + t * q2) + tl.sum(phi, axis=1)) / 2 - epsilon
         steep = q1 + t * q2 + tl.sum(slope * e, axis=1) / 2
         t = tl.minimum(tl.maximum(t - value / tl.where(steep > 0, steep, float("inf")), 0.0), end)

@@ -2,7 +2,8 @@
 
 A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. These kernels can
 afford some twenty instructions for each number they move: what is the same for all samples is `(1, WIDTH)` and found
-once, before the first tile, and what only extreme numbers need is behind an `if` on a whole tile.
+once, before the first tile, what concerns a whole row is found from few sums, and what only extreme numbers need is
+behind an `if` on a whole tile.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def near(point, anchor, HUGE: tl.constexpr):
 
 @triton.jit
 def moved(anchor, point, eta):
-    """anchor + eta (point - anchor), the point itself where eta is 1."""
-    return tl.where(eta[:, None] == 1, point, anchor + eta[:, None] * (point - anchor))
+    """anchor + eta (point - anchor): as eta point + (1 - eta) anchor it is the point itself where eta is 1."""
+    return tl.fma(eta[:, None], point, (1 - eta)[:, None] * anchor)
 
 
 @triton.jit

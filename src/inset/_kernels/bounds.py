@@ -14,27 +14,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import divided
-from ._rows import near, number, row, tile
+from ._arithmetic import quotient
+from ._tiles import each, first, greatest, moved, near, number, places, row, summed, tile
 
 
 @triton.jit
 def _onto(x, total, D: tl.constexpr, EPS: tl.constexpr):
-    """x moved along the diagonal onto sum x = total, x itself if it is there up to rounding; and how far it was off."""
-    off = tl.sum(x, axis=1) - total
-    there = tl.abs(off) <= 2 * D * EPS * (tl.sum(tl.abs(x), axis=1) + tl.abs(total))
-    result = _lowered(x, off, D)
-    return tl.where(there[:, None], x, _lowered(result, tl.sum(result, axis=1) - total, D)), off
+    """x moved along the diagonal onto sum x = total, x itself if it is there up to rounding; and the sum of its |x|."""
+    off, size = summed(x) - total, summed(tl.abs(x))
+    there = tl.abs(off) <= 2 * D * EPS * (size + tl.abs(total))
+    once = _lowered(x, tl.where(there, 0.0, off), D)
+    return _lowered(once, tl.where(there, 0.0, summed(once) - total), D), size
 
 
 @triton.jit
 def _lowered(x, off, D: tl.constexpr):
     """x less its share of off in each coordinate."""
-    share = divided(off, 0 * off + D)[:, None]
-    if x.shape[1] == D:
+    share = each(off * (1 / D))
+    if x.shape[0] * x.shape[2] == D:
         return x - share
     else:
-        return x - tl.where((tl.arange(0, x.shape[1]) < D)[None, :], share, 0.0)
+        return x - tl.where(places(x.shape[0] * x.shape[2], x.shape[2]) < D, share, 0.0)
 
 
 @triton.jit
@@ -44,36 +44,47 @@ def _finite(b):
 
 
 @triton.jit
-def _fields(
-    x0, p, q, r, n, N,
-    PLANE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr,
-    ROWR: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+def _sides(
+    p, q, n, N,
+    PLANE: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
+    SPAN: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
-    """The anchor, the bounds and the total; coordinates beyond D have no bounds."""
-    anchor, total = row(x0, n, N, WIDTH, D, ROW0, F), 1.0
+    """The bounds; coordinates beyond D have none."""
     if PLANE:
-        total = number(r, n, N, ROWR, F)
-        anchor, _off = _onto(anchor, total, D, 2 * U)  # type: ignore[misc]
-        low = tl.where((tl.arange(0, WIDTH) < D)[None, :], 0.0 * anchor, -float("inf"))
-        high = tl.zeros_like(low) + float("inf")
+        e = places(WIDTH, SPAN) + each(tl.zeros((B,), tl.int32))
+        return tl.where(e < D, 0.0, -float("inf")).to(F), tl.full(e.shape, float("inf"), F)
     else:
-        low = row(p, n, N, WIDTH, D, ROWP, F, -float("inf"))
-        high = row(q, n, N, WIDTH, D, ROWQ, F, float("inf"))
-    return anchor, low, high, total
+        low = row(p, n, N, B, WIDTH, D, ROWP, SPAN, F, -float("inf"))
+        return low, row(q, n, N, B, WIDTH, D, ROWQ, SPAN, F, float("inf"))
 
 
 @triton.jit
-def _margin(
-    anchor, low, high,
-    PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr,
+def _fields(
+    x0, p, q, r, n, N,
+    PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr,
+    ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
+    SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
-    """The factor by which eta shrinks, and whether the anchor is certainly inside."""
+    """The anchor, the total, and 1 / the depth of the anchor on both sides, with their signs; and of the margin
+
+    the factor by which eta shrinks, whether the anchor is certainly inside, and by how much rounding may move a gauge
+    at a bound.
+    """
+    anchor, total = row(x0, n, N, B, WIDTH, D, ROW0, SPAN, F), tl.full((1,), 1.0, F)
+    if PLANE:
+        total = number(r, n, N, ROWR, F)
+        anchor, _size = _onto(anchor, total, D, 2 * U)  # type: ignore[misc]
+    low, high = _sides(p, q, n, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
+    down, up = -1 / (anchor - low), 1 / (high - anchor)
     room, sound = _room(anchor - low, low, anchor, LOOSE, U, NARROW, SMALLEST, STRICT)  # type: ignore[misc]
     if not PLANE:
         other, also = _room(high - anchor, high, anchor, LOOSE, U, NARROW, SMALLEST, STRICT)
         room, sound = tl.minimum(room, other), sound & also
-    return 1 - 1 / (1 + tl.min(room, axis=1)), tl.min(tl.where(sound, 1, 0), axis=1) > 0
+    kept = 1 - 1 / (1 - greatest(-room))
+    slack = 8 * U + 0 * kept
+    if LOOSE:
+        slack += 2 * U * greatest(tl.maximum(-down * _finite(low), up * _finite(high)))
+    return anchor, total, down, up, kept, greatest(tl.where(sound, 0, 1)) == 0, slack
 
 
 @triton.jit
@@ -91,102 +102,119 @@ def _room(
 
 
 @triton.jit
-def _gauge(
-    point, anchor, down, up, total,
-    PLANE: tl.constexpr, D: tl.constexpr, EPS: tl.constexpr, HUGE: tl.constexpr,
-):  # fmt: skip
-    """The point on the plane, if there is one, by what factor it was pulled back, x - x0, its gauges, and a check.
-
-    The latter is 0 for points that are finite.
-    """
-    given, t = point, tl.full((point.shape[0],), 1.0, point.dtype)
-    check = t
+def _gauged(given, anchor, total, down, up, PLANE: tl.constexpr, D: tl.constexpr, EPS: tl.constexpr):
+    """The point on the plane, if there is one, x - x0, its gauges, and a size of the point, NaN if it is not finite."""
     if PLANE:
-        point, check = _onto(given, total, D, EPS)  # type: ignore[misc]
-    away = point - anchor
-    gauge = away * down if PLANE else tl.maximum(away * down, away * up)
-    far = tl.max(tl.abs(given), axis=1) if PLANE else tl.max(gauge, axis=1)
-    if tl.max(far, axis=0) > HUGE:
-        point, t = near(given, anchor, HUGE)
-        if PLANE:
-            point, check = _onto(point, total, D, EPS)  # type: ignore[misc]
+        point, size = _onto(given, total, D, EPS)  # type: ignore[misc]
         away = point - anchor
-        gauge = away * down if PLANE else tl.maximum(away * down, away * up)
-    return point, t, away, gauge, 0 * check if PLANE else tl.sum(0 * away, axis=1)
+        return point, away, away * down, size
+    else:
+        away = given - anchor
+        return given, away, tl.maximum(away * down, away * up), summed(tl.abs(away))
+
+
+@triton.jit
+def _excess(
+    point, p, q, n, N,
+    PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr,
+    B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+):  # fmt: skip
+    """By how much the point is beyond the bounds, with what Python numbers have lost if they are LOOSE."""
+    low, high = _sides(p, q, n, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
+    if LOOSE:
+        low, high = low + U * _finite(low), high - U * _finite(high)
+    return greatest(tl.maximum(low - point, point - high))
+
+
+@triton.jit
+def _weighed(
+    given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+    PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr,
+    ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    EPS: tl.constexpr, HUGE: tl.constexpr,
+):  # fmt: skip
+    """The point on the plane, if there is one, and by what factor it was pulled back; x - x0, its gauges, m and eta."""
+    t = tl.full((B,), 1.0, F)
+    point, away, gauge, size = _gauged(given, anchor, total, down, up, PLANE, D, EPS)  # type: ignore[misc]
+    m = greatest(gauge)
+    outside = m > 1
+    plain = (size <= HUGE) & (tl.abs(m - 1) > slack)
+    if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
+        point, t = near(given, anchor, HUGE)
+        point, away, gauge, size = _gauged(point, anchor, total, down, up, PLANE, D, EPS)
+        m = greatest(gauge)
+        outside = _excess(point, p, q, n, N, PLANE, LOOSE, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U) > 0
+    eta = tl.where(outside, quotient(1.0 + 0 * m, tl.where(m > 1, m, 1.0)), 1.0)
+    if STRICT:
+        eta = tl.where(outside | (t < 1), eta * kept, 1.0)
+    return point, t, away, gauge, m, tl.where(sound & (0 * size == 0), eta, float("nan"))
 
 
 @triton.jit
 def forward(
-    x, x0, p, q, r, y, weight, N,
+    x, x0, p, q, r, y, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, ROWR: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr, B: tl.constexpr,
-    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr,
+    STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr,
     NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
-    """y and eta; p and q are the bounds, r is the total."""
+    """y; p and q are the bounds, r is the total."""
     if SHARED:
-        anchor, low, high, total = _fields(  # type: ignore[misc]
-            x0, p, q, r, 0, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U
+        anchor, total, down, up, kept, sound, slack = _fields(  # type: ignore[misc]
+            x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
-        kept, sound = _margin(anchor, low, high, PLANE, LOOSE, STRICT, U, NARROW, SMALLEST)
-        down, up = -1 / (anchor - low), 1 / (high - anchor)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
-            anchor, low, high, total = _fields(x0, p, q, r, n, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U)
-            kept, sound = _margin(anchor, low, high, PLANE, LOOSE, STRICT, U, NARROW, SMALLEST)
-            down, up = -1 / (anchor - low), 1 / (high - anchor)
-        point = tl.load(x + at, mask, other=0.0).to(F)
-        point, t, away, gauge, check = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
-        excess = low - point
-        if STRICT and LOOSE:  # Python numbers were rounded
-            excess = tl.maximum(excess + U * _finite(low), point - high + U * _finite(high))
-        elif not PLANE:
-            excess = tl.maximum(excess, point - high)
-        m = tl.max(gauge, axis=1)
-        outside = tl.max(excess, axis=1) > 0
-        eta = tl.where(outside, divided(1.0 + 0 * m, tl.where(m > 1, m, 1.0)), 1.0)
-        if STRICT:
-            eta = tl.where(outside | (t < 1), eta * kept, 1.0)
-        eta = tl.where(sound & (check == 0), eta, float("nan"))
-        tl.store(y + at, tl.where(eta[:, None] == 1, point, anchor + eta[:, None] * away), mask)
-        tl.store(weight + n, eta, alive)
+            anchor, total, down, up, kept, sound, slack = _fields(
+                x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
+                SMALLEST,
+            )  # fmt: skip
+        given = tl.load(x + at, mask, other=0.0).to(F)
+        point, _t, _away, _gauge, _m, eta = _weighed(  # type: ignore[misc]
+            given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
+        )  # fmt: skip
+        tl.store(y + at, moved(anchor, point, eta), mask)
 
 
 @triton.jit
 def backward(
-    g, x, x0, p, q, r, weight, dx, dx0, N,
-    PLANE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr,
-    ROWR: tl.constexpr, SHARED: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, STAGES: tl.constexpr,
-    WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr, HUGE: tl.constexpr,
+    g, x, x0, p, q, r, dx, dx0, N,
+    PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr,
+    ROWQ: tl.constexpr, ROWR: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr, ANCHORED: tl.constexpr,
+    B: tl.constexpr, STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    EPS: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
-    e = tl.arange(0, WIDTH)[None, :]
+    e = places(WIDTH, SPAN)
     if SHARED:
-        anchor, low, high, total = _fields(  # type: ignore[misc]
-            x0, p, q, r, 0, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U
+        anchor, total, down, up, kept, sound, slack = _fields(  # type: ignore[misc]
+            x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
-        down, up = -1 / (anchor - low), 1 / (high - anchor)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
-            anchor, low, high, total = _fields(x0, p, q, r, n, N, PLANE, D, ROW0, ROWP, ROWQ, ROWR, WIDTH, F, U)
-            down, up = -1 / (anchor - low), 1 / (high - anchor)
-        point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
-        eta = tl.load(weight + n, alive, other=1.0)
-        point, t, away, gauge, _check = _gauge(point, anchor, down, up, total, PLANE, D, EPS, HUGE)
-        m, which = tl.max(gauge, axis=1, return_indices=True)
-        outside = m > 1
+            anchor, total, down, up, kept, sound, slack = _fields(
+                x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
+                SMALLEST,
+            )  # fmt: skip
+        given, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
+        _point, t, away, gauge, m, eta = _weighed(  # type: ignore[misc]
+            given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
+        )  # fmt: skip
+        which, outside = first(gauge == each(m), e), m > 1
         m = tl.where(outside, m, 1.0)
-        back = tl.where(outside, tl.sum(incoming * away, axis=1) / m / m, 0.0)
+        back = tl.where(outside, summed(incoming * away) / m / m, 0.0)
         side = down if PLANE else tl.where(away > 0, up, down)
-        chosen = tl.where(e == which[:, None], side, 0.0)
-        inner = eta[:, None] * incoming - back[:, None] * chosen
+        chosen = tl.where(e == each(which), side, 0.0)
+        inner = each(eta) * incoming - each(back) * chosen
         if PLANE:
-            inner = _lowered(inner, tl.sum(tl.where(mask, inner, 0.0), axis=1), D)
-        tl.store(dx + at, t[:, None] * inner, mask)
+            inner = _lowered(inner, summed(inner), D)
+        tl.store(dx + at, each(t) * inner, mask)
         if ANCHORED:
-            outer = (1 - eta[:, None]) * incoming - (back * (m - 1))[:, None] * chosen
+            outer = each(1 - eta) * incoming - each(back * (m - 1)) * chosen
             if PLANE:
-                outer = _lowered(outer, tl.sum(tl.where(mask, outer, 0.0), axis=1), D)
-            tl.store(dx0 + at, outer + (1 - t[:, None]) * inner, mask)
+                outer = _lowered(outer, summed(outer), D)
+            tl.store(dx0 + at, outer + each(1 - t) * inner, mask)

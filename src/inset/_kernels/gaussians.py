@@ -13,9 +13,53 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import divided
-from ._policies import above, bound, changes, crossing, evaluated, height, loaded, tangent_point, within
+from ._arithmetic import quotient
+from ._policies import (
+    LOGARITHM,
+    above,
+    bound,
+    changes,
+    crossing,
+    evaluated,
+    everywhere,
+    filled,
+    loaded,
+    plain,
+    within,
+)
 from ._rows import moved, tile
+
+
+@triton.jit
+def _margin(
+    mean0, spread0, center, old, inverse, scale, most, a,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, STRICT: tl.constexpr, U: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """The factor by which eta shrinks, whether the anchor is certainly inside, and the largest old logarithm."""
+    far = tl.max(tl.abs(old), axis=1) if KIND == LOGARITHM else 0.0 * most
+    if STRICT:
+        fixed = bound(mean0, spread0, center, old, inverse, scale, most, KIND, D, STATES, U, NARROW, SMALLEST)
+        error = fixed + everywhere(
+            mean0, spread0, center, old, inverse, scale, most, fixed, KIND, D, STATES, U, NARROW, SMALLEST
+        )
+        return 1 - 1 / (1 + (-a - 2 * fixed) / error), -a > 2 * fixed, far
+    else:
+        return 1.0 + 0 * a, a < 0, far
+
+
+@triton.jit
+def _raised(
+    z, e, spread, old, scale, most, cut, far,
+    KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, STRICT: tl.constexpr, U: tl.constexpr,
+    SERIES: tl.constexpr,
+):  # fmt: skip
+    """h, or if STRICT an upper bound of it."""
+    if STRICT:
+        return above(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, U, SERIES)
+    else:
+        b, _slope = evaluated(z, e, most, cut, KIND, STATES, SERIES)  # type: ignore[misc]
+        return b
 
 
 @triton.jit
@@ -29,52 +73,30 @@ def forward(
     """The means y and the scales v of the result, and eta."""
     ALL: tl.constexpr = D * STATES
     if SHARED:
-        mean0, spread0, center, old, inverse, scale, most = loaded(  # type: ignore[misc]
-            m0, s0, mq, sq, epsilon, 0, N, KIND, D, ALL, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
+        mean0, spread0, center, old, inverse, scale, most, cut, a = loaded(  # type: ignore[misc]
+            m0, s0, mq, sq, epsilon, 0, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
         )
-        cut = tangent_point(most, KIND)
-        a = height(mean0, spread0, center, old, inverse, scale, most, cut, KIND, STATES)
-        fixed = bound(
-            mean0, spread0, mean0, spread0, center, old, inverse, scale, most, KIND, D, STATES, 4, U, NARROW, SMALLEST
+        kept, certain, far = _margin(  # type: ignore[misc]
+            mean0, spread0, center, old, inverse, scale, most, a, KIND, D, STATES, STRICT, U, NARROW, SMALLEST
         )
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         _n, _alive, place, wide = tile(k, N, B, WIDE, ALL)
         if not SHARED:
-            mean0, spread0, center, old, inverse, scale, most = loaded(
-                m0, s0, mq, sq, epsilon, n, N, KIND, D, ALL, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
+            mean0, spread0, center, old, inverse, scale, most, cut, a = loaded(
+                m0, s0, mq, sq, epsilon, n, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
             )
-            cut = tangent_point(most, KIND)
-            a = height(mean0, spread0, center, old, inverse, scale, most, cut, KIND, STATES)
-            fixed = bound(
-                mean0,
-                spread0,
-                mean0,
-                spread0,
-                center,
-                old,
-                inverse,
-                scale,
-                most,
-                KIND,
-                D,
-                STATES,
-                4,
-                U,
-                NARROW,
-                SMALLEST,
+            kept, certain, far = _margin(
+                mean0, spread0, center, old, inverse, scale, most, a, KIND, D, STATES, STRICT, U, NARROW, SMALLEST
             )
-        mean = tl.load(m + place, wide, other=0.0).to(tl.float32)
-        spread = tl.load(s + at, mask, other=0.0).to(tl.float32)
-        if WIDE > ALL:
-            mean = tl.where(wide, mean, center)
-        if WIDTH > D:
-            spread = tl.where(mask, spread, old)
-        mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
-        if STRICT:
-            b = above(z, e, spread, old, scale, most, cut, KIND, D, STATES, U)
-        else:
-            b, _slope = evaluated(z, e, most, cut, KIND, STATES)
+        mean, spread = tl.load(m + place, wide, other=0.0), tl.load(s + at, mask, other=0.0)
+        mean, spread = filled(mean, wide, center, ALL), filled(spread, mask, old, D)
+        z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
+        b = _raised(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, STRICT, U, True)
+        t = tl.full((B,), 1.0, tl.float32)
+        if tl.min(tl.where(plain(b, e, KIND) | ~alive, 1, 0), axis=0) == 0:
+            mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
+            b = _raised(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, STRICT, U, False)
         outside, step = b > 0, tl.full(b.shape, 1.0, tl.float32)
         if RAY:
             z0, e0 = changes(mean0, spread0, center, old, inverse, scale, KIND)
@@ -82,16 +104,11 @@ def forward(
             mean, spread = moved(mean0, mean, step), moved(spread0, spread, step)
             z, e = changes(mean, spread, center, old, inverse, scale, KIND)
             if STRICT:
-                b = above(z, e, spread, old, scale, most, cut, KIND, D, STATES, U)
+                b = above(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, U, False)
         c = tl.where(outside & (b > 0) & (STRICT or not RAY), b, 0.0)
-        eta = divided(a + tl.zeros_like(c), a - c)
+        eta = quotient(a + tl.zeros_like(c), a - c)
         if STRICT:
-            error = fixed + bound(
-                moved(mean0, mean, eta), moved(spread0, spread, eta), mean0, spread0, center, old, inverse, scale, most,
-                KIND, D, STATES, 2, U, NARROW, SMALLEST,
-            )  # fmt: skip
-            eta = tl.where(outside | (t < 1), eta * (1 - 1 / (1 + (-a - 2 * fixed) / error)), 1.0)
-        certain = -a > (2 * fixed if STRICT else 0.0)
+            eta = tl.where(outside | (t < 1), eta * kept, 1.0)
         eta = tl.where(certain & (b == b), eta, float("nan"))
         tl.store(y + place, moved(mean0, mean, eta), wide)
         tl.store(v + at, moved(spread0, spread, eta), mask)
@@ -108,35 +125,32 @@ def backward(
     """The derivatives by the means and by the scales."""
     ALL: tl.constexpr = D * STATES
     if SHARED:
-        mean0, spread0, center, old, inverse, scale, most = loaded(  # type: ignore[misc]
-            m0, s0, mq, sq, epsilon, 0, N, KIND, D, ALL, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
+        mean0, spread0, center, old, inverse, scale, most, cut, a = loaded(  # type: ignore[misc]
+            m0, s0, mq, sq, epsilon, 0, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
         )
-        cut = tangent_point(most, KIND)
-        a = height(mean0, spread0, center, old, inverse, scale, most, cut, KIND, STATES)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D)
         _n, _alive, place, wide = tile(k, N, B, WIDE, ALL)
         if not SHARED:
-            mean0, spread0, center, old, inverse, scale, most = loaded(
-                m0, s0, mq, sq, epsilon, n, N, KIND, D, ALL, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
+            mean0, spread0, center, old, inverse, scale, most, cut, a = loaded(
+                m0, s0, mq, sq, epsilon, n, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE
             )
-            cut = tangent_point(most, KIND)
-            a = height(mean0, spread0, center, old, inverse, scale, most, cut, KIND, STATES)
-        mean = tl.load(m + place, wide, other=0.0).to(tl.float32)
-        spread = tl.load(s + at, mask, other=0.0).to(tl.float32)
-        if WIDE > ALL:
-            mean = tl.where(wide, mean, center)
-        if WIDTH > D:
-            spread = tl.where(mask, spread, old)
+        mean, spread = tl.load(m + place, wide, other=0.0), tl.load(s + at, mask, other=0.0)
+        mean, spread = filled(mean, wide, center, ALL), filled(spread, mask, old, D)
         pushed = tl.load(gm + place, wide, other=0.0).to(tl.float32)
         bent = tl.load(gs + at, mask, other=0.0).to(tl.float32)
         eta = tl.load(weight + n, alive, other=1.0)
-        mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
+        z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
+        b, slope = evaluated(z, e, most, cut, KIND, STATES, True)  # type: ignore[misc]
+        t = tl.full((B,), 1.0, tl.float32)
+        if tl.min(tl.where(plain(b, e, KIND) | ~alive, 1, 0), axis=0) == 0:
+            mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
+            b, slope = evaluated(z, e, most, cut, KIND, STATES, False)
         outside = eta != 1  # as decided there
         along = tl.sum(pushed * (mean - mean0), axis=1) + tl.sum(bent * (spread - spread0), axis=1)
         if RAY:
             z, e = changes(moved(mean0, mean, eta), moved(spread0, spread, eta), center, old, inverse, scale, KIND)
-        b, slope = evaluated(z, e, most, cut, KIND, STATES)
+            b, slope = evaluated(z, e, most, cut, KIND, STATES, False)
         up, out = z * inverse / STATES, slope * scale / 2
         if RAY:
             steep = tl.sum(up * (mean - mean0), axis=1) + tl.sum(out * (spread - spread0), axis=1)

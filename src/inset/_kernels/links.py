@@ -13,50 +13,66 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import between, divided, root
+from ._arithmetic import between, divided, quotient, root
 from ._rows import moved
 
 
 @triton.jit
-def _ends(x, row, i, j, c, mask, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
-    """Coordinate c of p_i and of p_j; NaN for a body that there is not."""
-    first = tl.load(x + row + i * D + c, mask & (i < BODIES), other=float("nan")).to(F)
-    second = tl.load(x + row + j * D + c, mask & (j < BODIES), other=float("nan")).to(F)
-    return first, second
+def each(v):
+    """A number for each sample, `(B,)`, beside numbers for each link."""
+    return v[None, :, None]
 
 
 @triton.jit
-def _spanned(
-    x, row, x0, row0, i, j, c, t, mask,
-    TOGETHER: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
-):  # fmt: skip
-    """Coordinate c of p_i - p_j, at the point and at the anchor; with all bodies TOGETHER it is 0 at the anchor."""
-    first, second = _ends(x, row, i, j, c, mask, BODIES, D, F)  # type: ignore[misc]
+def greatest(v):
+    """The greatest number of the links of each sample."""
+    return tl.max(tl.max(v, axis=0), axis=1)
+
+
+@triton.jit
+def first(chosen, link):
+    """The first link of each sample that is chosen."""
+    return tl.min(tl.min(tl.where(chosen, link, 2147483647), axis=0), axis=1)
+
+
+@triton.jit
+def _ends(x, row, i, j, D: tl.constexpr, F: tl.constexpr):
+    """p_i and p_j of links `(K, 1, RUN)` in the samples at `row`, `(1, B, 1)`."""
+    SIDE: tl.constexpr = triton.next_power_of_2(D)
+    c = tl.arange(0, SIDE)[None, None, None, :]
+    at, there = x + row[:, :, :, None], (i + row)[:, :, :, None] * 0 + c < D
+    first = tl.load(at + (i[:, :, :, None] * D + c), there, other=0.0)
+    second = tl.load(at + (j[:, :, :, None] * D + c), there, other=0.0)
+    return first.to(F), second.to(F)
+
+
+@triton.jit
+def _square(x, row, i, j, D: tl.constexpr, F: tl.constexpr):
+    """|p_i - p_j|^2; it may overflow."""
+    first, second = _ends(x, row, i, j, D, F)  # type: ignore[misc]
+    return tl.sum((first - second) * (first - second), axis=3)
+
+
+@triton.jit
+def _length(span):
+    """The lengths of vectors, scaled by their largest coordinate, so that no square overflows."""
+    size = tl.max(tl.abs(span), axis=3)
+    size = tl.where(size > 0, size, 1.0)
+    part = divided(span, size[:, :, :, None] + 0 * span)
+    return tl.where(size < float("inf"), size, float("nan")) * root(tl.sum(part * part, axis=3))
+
+
+@triton.jit
+def _lengths(x, row, x0, row0, i, j, t, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+    """|p_i - p_j| at the point, pulled back by t, and at the anchor, where with all bodies TOGETHER it is 0."""
+    first, second = _ends(x, row, i, j, D, F)  # type: ignore[misc]
     if TOGETHER:
-        middle = tl.load(x0 + row0 + c + 0 * i, mask, other=0.0).to(F)
+        middle, _middle = _ends(x0, row0, 0 * i, 0 * i, D, F)  # type: ignore[misc]
         first0, second0 = middle, middle
     else:
-        first0, second0 = _ends(x0, row0, i, j, c, mask, BODIES, D, F)
-    return between(first0, first, t) - between(second0, second, t), first0 - second0
-
-
-@triton.jit
-def _lengths(
-    x, row, x0, row0, i, j, t, mask,
-    TOGETHER: tl.constexpr, BODIES: tl.constexpr, D: tl.constexpr, F: tl.constexpr,
-):  # fmt: skip
-    """|p_i - p_j| at the point and at the anchor; scaled by their largest coordinate, so that no square overflows."""
-    size, size0 = tl.zeros_like(t * (i + 0.0)), tl.zeros_like(t * (i + 0.0))
-    for c in tl.static_range(D):
-        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, TOGETHER, BODIES, D, F)
-        size, size0 = tl.maximum(size, tl.abs(span)), tl.maximum(size0, tl.abs(span0))
-    size, size0 = tl.where(size > 0, size, 1.0), tl.where(size0 > 0, size0, 1.0)
-    square, square0 = tl.zeros_like(size), tl.zeros_like(size)
-    for c in tl.static_range(D):
-        span, span0 = _spanned(x, row, x0, row0, i, j, c, t, mask, TOGETHER, BODIES, D, F)
-        part, part0 = divided(span, size), divided(span0, size0)
-        square, square0 = square + part * part, square0 + part0 * part0
-    return size * root(square), size0 * root(square0)
+        first0, second0 = _ends(x0, row0, i, j, D, F)  # type: ignore[misc]
+    wide = each(t)[:, :, :, None]
+    return _length(between(first0, first, wide) - between(second0, second, wide)), _length(first0 - second0)
 
 
 @triton.jit
@@ -67,32 +83,24 @@ def _tile(x, k, N, B: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _spans(point, sign, c, up, D: tl.constexpr):
-    """|p_i - p_j| from all coordinates and the signs of both ends, with numbers scaled by `up` on the way."""
-    square = tl.zeros_like(up)
-    for q in tl.static_range(D):  # type: ignore[misc]
-        span = tl.sum(tl.where(c == q, sign * point, 0.0), axis=1) * up
-        square += span * span
-    return root(square) / up
-
-
-@triton.jit
-def _quickly(x, row, i, j, mask, D: tl.constexpr, F: tl.constexpr, EXACT: tl.constexpr):
-    """|p_i - p_j|, if its square does not overflow; up to 2 units in the last place unless EXACT."""
-    first, second = tl.load(x + row + i * D, mask, other=0.0), tl.load(x + row + j * D, mask, other=0.0)
-    span = first.to(F) - second.to(F)
-    square = span * span
-    for c in tl.static_range(1, D):  # type: ignore[misc]
-        first, second = tl.load(x + row + i * D + c, mask, other=0.0), tl.load(x + row + j * D + c, mask, other=0.0)
-        span = first.to(F) - second.to(F)
-        square += span * span
-    return root(square) if EXACT else tl.sqrt(square)
+def _worst(
+    long, long0, most, inverse, link,
+    M: tl.constexpr, TOGETHER: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, U: tl.constexpr,
+):  # fmt: skip
+    """The greatest of h_l(x) / -h_l(x0), 0 if no string is too long; that link; and whether all strings are sound."""
+    h, h0 = long - most, long0 - most
+    if STRICT:
+        h += U * (D / 2 + 6) * (long + most)
+    over = (link < M) & (h > 0)
+    ratio = tl.where(over, h * inverse if TOGETHER else h / tl.where(over, -h0, 1.0), 0.0)
+    s = greatest(ratio)
+    return s, first(ratio == each(s), link), greatest(tl.where((link < M) & ((h != h) | ~(h0 < 0)), 1, 0)) == 0
 
 
 @triton.jit
 def _kept(
-    eta, far, far0, least, most, long0, mask,
-    TOGETHER: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    eta, far, far0, least, most, long0, link,
+    M: tl.constexpr, TOGETHER: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
     SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """The factor by which eta shrinks, and whether the anchor is certainly inside.
@@ -106,14 +114,15 @@ def _kept(
     slip0 = ENDS * (8 * U * far0 + 1.01 * NARROW * (far0 + SMALLEST))
     if TOGETHER:
         fixed = 4 * K * least + slip0
-        error = fixed + 4.04 * K * least + slip
-        return 1 - 1 / (1 + (least - 2 * fixed) / error), least > 2 * fixed
+        error = fixed + (4.04 * K + 2 * U) * least + slip
+        depth = least - 2 * fixed
+        return quotient(depth, depth + error), depth > 0
     else:
-        fixed = 4 * K * (long0 + most) + slip0[:, None]
-        error = fixed + 4.04 * K * most + slip[:, None]
-        room = tl.min(tl.where(mask, (most - long0 - 2 * fixed) / error, float("inf")), axis=1)
-        sound = tl.min(tl.where(mask & ~(most - long0 > 2 * fixed), 0, 1), axis=1) > 0
-        return 1 - 1 / (1 + room), sound
+        fixed = 4 * K * (long0 + most) + each(slip0)
+        error = fixed + 4.04 * K * most + each(slip)
+        depth = most - long0 - 2 * fixed
+        room = greatest(tl.where(link < M, -depth / error, -float("inf")))
+        return 1 - 1 / (1 - room), greatest(tl.where((link < M) & ~(depth > 0), 1, 0)) == 0
 
 
 @triton.jit
@@ -121,20 +130,23 @@ def forward(
     x, x0, links, lengths, y, weight, active, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
-    LINKS: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    LINKS: tl.constexpr, LANES: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = BODIES * D
+    # links of a sample that lanes take at once: as many as there are lanes, or so many that each lane has one sample
+    RUN: tl.constexpr = min(LINKS, LANES if LINKS >= 32 else max(LANES // B, 1))  # type: ignore[assignment]
     FAST: tl.constexpr = SHIFT**0.5 / 64  # coordinates below it have squares
-    e, link = tl.arange(0, WIDTH), tl.arange(0, LINKS)
-    there = (link < M)[None, :]
-    i = tl.load(links + 2 * link, link < M, other=0).to(tl.int32)[None, :]
-    j = tl.load(links + 2 * link + 1, link < M, other=0).to(tl.int32)[None, :]
-    whole = tl.max(tl.maximum(i, j), axis=1) < BODIES
+    K: tl.constexpr = U * (D / 2 + 10) if STRICT else 0.0  # type: ignore[assignment]
+    e, link = tl.arange(0, WIDTH), tl.arange(0, LINKS // RUN)[:, None, None] * RUN + tl.arange(0, RUN)[None, None, :]
+    i = tl.load(links + 2 * link, link < M, other=0).to(tl.int32)
+    j = tl.load(links + 2 * link + 1, link < M, other=0).to(tl.int32)
+    whole = greatest(tl.maximum(i, j)) < BODIES
+    i, j = tl.minimum(i, BODIES - 1), tl.minimum(j, BODIES - 1)
     place = (e % D if TOGETHER else e)[None, :]
     if ROWL == 0:
-        most = tl.load(lengths + link, link < M, other=1e30).to(F)[None, :]
-        inverse, least = 1 / most, tl.min(most, axis=1)
+        most = tl.load(lengths + link, link < M, other=1e30).to(F)
+        inverse, least = 1 / most, -greatest(-most)
     if ROW0 == 0:
         anchor = tl.load(x0 + place, (e < SIZE)[None, :], other=0.0).to(F)
         far0 = tl.max(tl.abs(anchor), axis=1)
@@ -146,42 +158,76 @@ def forward(
         at = n[:, None] * SIZE + e[None, :]
         point = ahead.to(F)
         ahead = _tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH)
+        known = each(tl.minimum(n, N - 1))  # samples that there are
         if ROWL != 0:
-            most = tl.load(lengths + n[:, None] * ROWL + link[None, :], alive[:, None] & there, other=float("inf")).to(
-                F
-            )
-            inverse, least = 1 / most, tl.min(most, axis=1)
+            most = tl.load(lengths + known * ROWL + link, (link < M) & (known >= 0), other=1e30).to(F)
+            inverse, least = 1 / most, -greatest(-most)
         if ROW0 != 0:
             anchor = tl.load(x0 + n[:, None] * ROW0 + place, within, other=0.0).to(F)
             far0 = tl.max(tl.abs(anchor), axis=1)
         far, t = tl.max(tl.abs(point), axis=1), tl.full((B,), 1.0, F)
-        row, row0 = n[:, None] * SIZE, n[:, None] * ROW0
-        mask = alive[:, None] & (whole[:, None] & there)
-        long = _quickly(x, row, i, j, mask, D, F, not STRICT)
-        long0 = tl.zeros_like(long) if TOGETHER else _quickly(x0, row0, i, j, mask, D, F, not STRICT)
+        square = _square(x, known * SIZE, i, j, D, F)
+        if TOGETHER:
+            long0 = tl.zeros_like(square)
+            ratio = square * (inverse * inverse)
+            top = greatest(ratio)
+            # h_l / most_l, with the lengths rounded up
+            s, which = (tl.sqrt(top) if STRICT else root(top)) * (1 + K) - (1 - K), first(ratio == each(top), link)
+            sound = (tl.sum(tl.sum(ratio, axis=0), axis=1) < float("inf")) & (least > 0)
+        else:
+            long0 = root(_square(x0, known * ROW0, i, j, D, F))
+            s, which, sound = _worst(  # type: ignore[misc]
+                root(square), long0, most, inverse, link, M, TOGETHER, STRICT, D, U
+            )
         plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST)
         if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
             t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
-            long, long0 = _lengths(x, row, x0, row0, i, j, t[:, None], mask, TOGETHER, BODIES, D, F)
-            point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
-        h, h0 = long - most, long0 - most
-        if STRICT:
-            h += U * (D / 2 + 6) * (long + most)
-        over = there & (h > 0)
-        ratio = h * inverse if TOGETHER else h / tl.where(over, -h0, 1.0)
-        s, which = tl.max(tl.where(over, ratio, 0.0), axis=1, return_indices=True)
-        bad = there & ((h != h) | ~(h0 < 0))
-        outside = s > 0
-        eta = divided(tl.full((B,), 1.0, F), 1 + s)
-        if STRICT:
-            kept, sound = _kept(
-                eta, tl.minimum(far, HUGE), far0, least, most, long0, mask, TOGETHER, D, ENDS, U, NARROW, SMALLEST
+            long, long0 = _lengths(  # type: ignore[misc]
+                x, known * SIZE, x0, known * ROW0, i, j, t, TOGETHER, D, F
             )
-            eta = tl.where(sound, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
-        eta = tl.where(whole & (tl.max(tl.where(bad, 1, 0), axis=1) == 0), eta, float("nan"))
-        tl.store(y + at, moved(anchor, point, eta), within)
+            over, worst, good = _worst(  # type: ignore[misc]
+                long, long0, most, inverse, link, M, TOGETHER, STRICT, D, U
+            )
+            s, which, sound = tl.where(plain, s, over), tl.where(plain, which, worst), tl.where(plain, sound, good)
+        outside = s > 0
+        eta = quotient(tl.full((B,), 1.0, F), tl.where(outside, 1 + s, 1.0))
+        if STRICT:
+            kept, certain = _kept(
+                eta, tl.minimum(far, HUGE), far0, least, most, long0, link, M, TOGETHER, D, ENDS, U, NARROW, SMALLEST
+            )
+            eta = tl.where(certain, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
+        eta = tl.where(whole & sound, eta, float("nan"))
+        # x is read again: what was read last decides how a compiler shares out the numbers, and these are the most
+        tl.store(y + at, moved(anchor, tl.load(x + at, within, other=0.0).to(F), t * eta), within)
         tl.store(weight + n, eta, alive)
         tl.store(active + n, tl.where(outside, which, -1), alive)
+
+
+@triton.jit
+def _span(x, row, i, j, q, D: tl.constexpr, F: tl.constexpr):
+    """Coordinate q of p_i and of p_j, a link for each sample."""
+    return tl.load(x + row + i * D + q).to(F), tl.load(x + row + j * D + q).to(F)
+
+
+@triton.jit
+def _both_lengths(x, row, x0, row0, i, j, t, up, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+    """The length of a link for each sample, at the point and at the anchor, by numbers scaled by `up` on the way."""
+    square, square0 = tl.zeros_like(t), tl.zeros_like(t)
+    for q in tl.static_range(D):
+        span, span0 = _pulled(x, row, x0, row0, i, j, q, t, TOGETHER, D, F)  # type: ignore[misc]
+        square, square0 = square + (span * up) * (span * up), square0 + (span0 * up) * (span0 * up)
+    return root(square) / up, root(square0) / up
+
+
+@triton.jit
+def _pulled(x, row, x0, row0, i, j, q, t, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+    """Coordinate q of p_i - p_j, at the point, which is pulled back by t, and at the anchor."""
+    first, second = _span(x, row, i, j, q, D, F)  # type: ignore[misc]
+    if TOGETHER:
+        return t * first - t * second, tl.zeros_like(t)
+    else:
+        first0, second0 = _span(x0, row0, i, j, q, D, F)  # type: ignore[misc]
+        return t * first - t * second + (1 - t) * (first0 - second0), first0 - second0
 
 
 @triton.jit
@@ -209,34 +255,38 @@ def backward(
         )
         if ROW0 != 0:
             anchor = tl.load(x0 + n[:, None] * ROW0 + (c if TOGETHER else e), within, other=0.0).to(F)
-        eta, which = tl.load(weight + n, alive, other=1.0), tl.load(active + n, alive, other=-1)
+        known = tl.minimum(n, N - 1)
+        row, row0 = known * SIZE, known * ROW0
+        eta, which = tl.load(weight + known), tl.load(active + known)
         outside = which >= 0
         link = tl.where(outside, which, 0)
-        i = tl.load(links + 2 * link, alive, other=0).to(tl.int32)
-        j = tl.load(links + 2 * link + 1, alive, other=0).to(tl.int32)
-        most = tl.load(lengths + n * ROWL + link, alive, other=1.0).to(F)
-        far = tl.max(tl.abs(point), axis=1)
-        t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
-        point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
-        sign = tl.where(body == i[:, None], 1.0, 0.0) - tl.where(body == j[:, None], 1.0, 0.0)
-        up = tl.where(far > FAST, 1 / SHIFT, tl.where(far < 1 / FAST, SHIFT, 1.0)).to(F)
-        long = _spans(point, sign, c, up, D)
-        long0 = tl.zeros_like(long) if TOGETHER else _spans(anchor, sign, c, up, D)
+        i = tl.minimum(tl.load(links + 2 * link).to(tl.int32), BODIES - 1)
+        j = tl.minimum(tl.load(links + 2 * link + 1).to(tl.int32), BODIES - 1)
+        most = tl.load(lengths + known * ROWL + link).to(F)
+        size, t, up = tl.sum(tl.abs(point), axis=1), tl.full((B,), 1.0, F), tl.full((B,), 1.0, F)
+        if tl.min(tl.where((size < FAST) & (size > 1 / FAST) | ~alive, 1, 0), axis=0) == 0:
+            far = tl.max(tl.abs(point), axis=1)
+            t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+            up = tl.where(far > FAST, 1 / SHIFT, tl.where(alive & (far < 1 / FAST), SHIFT, 1.0)).to(F)
+            point = tl.where(t[:, None] == 1, point, between(anchor, point, t[:, None]))
+        long, long0 = _both_lengths(x, row, x0, row0, i, j, t, up, TOGETHER, D, F)  # type: ignore[misc]
         a, b = long0 - most, long - most
         if STRICT:
             b += U * (D / 2 + 6) * (long + most)
         b = tl.where(outside, b, 0.0)
         along = tl.sum(incoming * (point - anchor), axis=1)
         # the quotients one after another: (a - b)^2 may overflow
-        pull = tl.where(outside, along / (a - b) * (a / (a - b)) / tl.where(long > 0, long, 1.0), 0.0)
-        push = tl.where(outside, -along / (a - b) * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0), 0.0)
+        over = tl.where(outside, along / (a - b), 0.0)
+        pull = over * (a / (a - b)) / tl.where(long > 0, long, 1.0)
+        push = -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0)
         inner, outer = eta[:, None] * incoming, (1 - eta[:, None]) * incoming
+        here, there = body == i[:, None], body == j[:, None]
         for q in tl.static_range(D):
-            span = pull * tl.sum(tl.where(c == q, sign * point, 0.0), axis=1)
-            inner += tl.where(c == q, span[:, None] * sign, 0.0)
+            span, span0 = _pulled(x, row, x0, row0, i, j, q, t, TOGETHER, D, F)  # type: ignore[misc]
+            pulled, pushed = (pull * span)[:, None], (push * span0)[:, None]
+            inner += tl.where((c == q) & here, pulled, 0.0) - tl.where((c == q) & there, pulled, 0.0)
             if ANCHORED and not TOGETHER:
-                span = push * tl.sum(tl.where(c == q, sign * anchor, 0.0), axis=1)
-                outer += tl.where(c == q, span[:, None] * sign, 0.0)
+                outer += tl.where((c == q) & here, pushed, 0.0) - tl.where((c == q) & there, pushed, 0.0)
         tl.store(dx + at, t[:, None] * inner, within)
         if ANCHORED:
             outer += (1 - t[:, None]) * inner

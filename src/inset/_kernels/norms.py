@@ -12,19 +12,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import divided, root
-from ._rows import moved, near, norm, number, row, tile
+from ._arithmetic import quotient, root
+from ._tiles import each, moved, near, norm, number, row, summed, tile
 
 
 @triton.jit
 def _fields(
     x0, p, q, r, n, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
-    SCALED: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, SHIFT: tl.constexpr,
+    SCALED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr,
+    SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The anchor, c, s, r and |(x0 - c) s|."""
-    anchor, center = row(x0, n, N, WIDTH, D, ROW0, F), row(p, n, N, WIDTH, D, ROWP, F)
-    scale = row(q, n, N, WIDTH, D, ROWQ, F) if SCALED else 1.0
+    anchor, center = row(x0, n, N, B, WIDTH, D, ROW0, SPAN, F), row(p, n, N, B, WIDTH, D, ROWP, SPAN, F)
+    scale = row(q, n, N, B, WIDTH, D, ROWQ, SPAN, F) if SCALED else 1.0
     return anchor, center, scale, number(r, n, N, ROWR, F), norm((anchor - center) * scale, SHIFT)
 
 
@@ -47,8 +48,8 @@ def _margin(
 @triton.jit
 def _length(point, anchor, center, scale, radius, HUGE: tl.constexpr, SHIFT: tl.constexpr):
     """(x - c) s, its length, the point and by what factor it was pulled back; the extremes are looked at again."""
-    v, t = (point - center) * scale, tl.full((point.shape[0],), 1.0, point.dtype)
-    square = tl.sum(v * v, axis=1)
+    v, t = (point - center) * scale, tl.full((point.shape[1],), 1.0, point.dtype)
+    square = summed(v * v)
     long = root(square)
     SHORT: tl.constexpr = 1024 / SHIFT**0.5
     plain = (square < SHIFT) & ((square > 1 / SHIFT) | (radius > SHORT))  # what is that short is inside
@@ -60,78 +61,81 @@ def _length(point, anchor, center, scale, radius, HUGE: tl.constexpr, SHIFT: tl.
 
 
 @triton.jit
+def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.constexpr):
+    """a, b and eta."""
+    a, b = long0 - radius, long - radius
+    if STRICT:
+        b += K * (long + radius)
+    outside = b > 0
+    b = tl.where(outside, b, 0.0)
+    eta = quotient(a + 0 * b, a - b)
+    if STRICT:
+        eta = tl.where(outside | (t < 1), eta * kept, 1.0)
+        eta = tl.where(sound & (long == long), eta, float("nan"))
+    else:
+        eta = tl.where((a < 0) & (long == long), tl.where(outside, eta, 1.0), float("nan"))
+    return a, b, eta
+
+
+@triton.jit
 def forward(
-    x, x0, p, q, r, y, weight, N,
+    x, x0, p, q, r, y, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, B: tl.constexpr,
-    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
-    """y and eta; p is c, q is s, and ROOT is sqrt(D)."""
+    """y; p is c, q is s, and ROOT is sqrt(D)."""
     K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
     if SHARED:
         anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
-            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
         )
         kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
-                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
             kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
         point = tl.load(x + at, mask, other=0.0).to(F)
-        _, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)
-        a, b = long0 - radius, long - radius
-        if STRICT:
-            b += K * (long + radius)
-        outside = b > 0
-        b = tl.where(outside, b, 0.0)
-        eta = divided(a + 0 * b, a - b)
-        if STRICT:
-            eta = tl.where(outside | (t < 1), eta * kept, 1.0)
-            eta = tl.where(sound & (long == long), eta, float("nan"))
-        else:
-            eta = tl.where((a < 0) & (long == long), tl.where(outside, eta, 1.0), float("nan"))
+        _v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
+        _a, _b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT)  # type: ignore[misc]
         tl.store(y + at, moved(anchor, point, eta), mask)
-        tl.store(weight + n, eta, alive)
 
 
 @triton.jit
 def backward(
-    g, x, x0, p, q, r, weight, dx, dx0, N,
+    g, x, x0, p, q, r, dx, dx0, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
-    SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr,
-    STAGES: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr, U: tl.constexpr, HUGE: tl.constexpr,
-    SHIFT: tl.constexpr,
+    SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, ANCHORED: tl.constexpr,
+    B: tl.constexpr, STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
+    K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
     if SHARED:
         anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
-            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+            x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
         )
+        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D)
+        n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
-                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, WIDTH, F, SHIFT
+                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
+            kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
         point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
-        eta = tl.load(weight + n, alive, other=1.0)
-        v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)
-        a, b = long0 - radius, long - radius
-        if STRICT:
-            b += U * (D / 2 + (6 if SCALED else 4)) * (long + radius)
-        outside = b > 0
-        b = tl.where(outside, b, 0.0)
-        along = tl.sum(incoming * (point - anchor), axis=1)
+        v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
+        a, b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT)  # type: ignore[misc]
         # small times large, one after another: (a - b)^2 may overflow, its inverse vanish
-        over = tl.where(outside, along / (a - b), 0.0)
-        unit = v * (1 / tl.where(long > 0, long, 1.0))[:, None]
-        inner = eta[:, None] * incoming + (over * (a / (a - b)))[:, None] * (unit * scale)
-        tl.store(dx + at, t[:, None] * inner, mask)
+        over = tl.where(b > 0, summed(incoming * (point - anchor)) / (a - b), 0.0)
+        unit = v * each(1 / tl.where(long > 0, long, 1.0))
+        inner = each(eta) * incoming + (over * (a / (a - b)))[:, None] * (unit * scale)
+        tl.store(dx + at, each(t) * inner, mask)
         if ANCHORED:
             push = -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0)
-            outer = (1 - eta[:, None]) * incoming + push[:, None] * ((anchor - center) * scale * scale)
-            tl.store(dx0 + at, outer + (1 - t[:, None]) * inner, mask)
+            outer = each(1 - eta) * incoming + each(push) * ((anchor - center) * scale * scale)
+            tl.store(dx0 + at, outer + each(1 - t) * inner, mask)

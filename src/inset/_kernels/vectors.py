@@ -72,9 +72,9 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
     if rest[0].ndim == 1 and not any(shapes):
         return Call(vectors, (*rest, kind, strict))
     if x.ndim == 2 and x.shape[:1] == batch:
-        return vectors(x.contiguous(), *rest, kind, strict)[0]
+        return vectors(x.contiguous(), *rest, kind, strict)
     points = x.expand(*batch, d).reshape(-1, d).contiguous()
-    return vectors(points, *rest, kind, strict)[0].reshape(*batch, d)
+    return vectors(points, *rest, kind, strict).reshape(*batch, d)
 
 
 def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: tuple[int, ...]) -> Tensor:
@@ -90,69 +90,58 @@ def _filled(v: Any, x: Tensor, event: tuple[int, ...], batch: tuple[int, ...]) -
 
 
 @operator("vectors")
-def vectors(
-    x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool
-) -> tuple[Tensor, Tensor]:
-    """y and eta for x `(N, d)`; `anchor`, p and q are `(d)` or `(N, d)`, r is `()` or `(N)`; everything is contiguous.
+def vectors(x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool) -> Tensor:
+    """y for x `(N, d)`; `anchor`, p and q are `(d)` or `(N, d)`, r is `()` or `(N)`; everything is contiguous.
 
     If samples share all of these, x may have more dimensions.
     """
-    d = x.shape[-1]
-    samples = x.numel() // d
-    y, eta = torch.empty_like(x), x.new_empty(samples, dtype=working(x.dtype))
-    module, options = _kernel(kind)
-    launched(
-        module.forward, True, x, power(d), x, anchor, p, q, r, y, eta,
-        samples=samples, D=d, WIDTH=power(d), ROOT=math.sqrt(d), STRICT=strict, **options, **_strides(anchor, p, q, r),
-    )  # fmt: skip
-    return y, eta
+    y = torch.empty_like(x)
+    _launched("forward", kind, strict, x, anchor, p, q, r, y)
+    return y
 
 
 @operator("vectors_backward")
 def vectors_backward(
-    g: Tensor, x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, eta: Tensor, kind: int, strict: bool,
-    anchored: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    g: Tensor, x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, kind: int, strict: bool, anchored: bool
+) -> tuple[Tensor, Tensor]:
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
-    d = x.shape[-1]
-    samples = x.numel() // d
     if anchored and anchor.shape != x.shape:
-        raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
+        raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for points {tuple(x.shape)}")
     dx, dx0 = torch.empty_like(x), torch.empty_like(anchor)
-    module, options = _kernel(kind)
-    launched(
-        module.backward, True, x, power(d), g, x, anchor, p, q, r, eta, dx, dx0,
-        samples=samples, D=d, WIDTH=power(d), STRICT=strict, ANCHORED=anchored, **options, **_strides(anchor, p, q, r),
-    )  # fmt: skip
+    _launched("backward", kind, strict, x, anchor, p, q, r, dx, dx0, g=g, ANCHORED=anchored)
     return dx, dx0
 
 
-def _kernel(kind: int) -> tuple[Any, dict[str, Any]]:
-    """The module with the kernels for a kind of set, and their options."""
+def _launched(
+    name: str, kind: int, strict: bool, x: Tensor, anchor: Tensor, p: Tensor, q: Tensor, r: Tensor, *results: Tensor,
+    g: Tensor | None = None, **options: Any,
+) -> None:  # fmt: skip
+    """Run the kernel of this name for a kind of set."""
+    d = x.shape[-1]
     if kind in (NORM, SCALED):
-        return norms, {"SCALED": kind == SCALED}
-    return bounds, {"PLANE": kind == PLANE, "LOOSE": kind == LOOSE}
-
-
-def _strides(anchor: Tensor, p: Tensor, q: Tensor, r: Tensor) -> dict[str, Any]:
-    """How far it is from one sample to the next in each of them: 0 if they share it; and whether they share all."""
+        module, options = norms, options | {"SCALED": kind == SCALED, "ROOT": math.sqrt(d)}
+    else:  # what Python numbers have lost is a matter of the margin
+        module, options = bounds, options | {"PLANE": kind == PLANE, "LOOSE": kind == LOOSE and strict}
     row0, rowp, rowq, rowr = stride(anchor, 1), stride(p, 1), stride(q, 1), stride(r, 0)
-    return {"ROW0": row0, "ROWP": rowp, "ROWQ": rowq, "ROWR": rowr, "SHARED": not (row0 or rowp or rowq or rowr)}
+    launched(
+        getattr(module, name), True, x, power(d), *(() if g is None else (g,)), x, anchor, p, q, r, *results,
+        samples=x.numel() // d, D=d, WIDTH=power(d), STRICT=strict, ROW0=row0, ROWP=rowp, ROWQ=rowq, ROWR=rowr,
+        SHARED=not (row0 or rowp or rowq or rowr), **options,
+    )  # fmt: skip
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.kind, ctx.strict = inputs
-    ctx.save_for_backward(*tensors, output[1])
-    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*tensors)
 
 
-def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, anchor, p, q, r, eta = ctx.saved_tensors
+def _derivatives(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    x, anchor, p, q, r = ctx.saved_tensors
     anchored = ctx.needs_input_grad[1]
     if by_formulas(g):
         set = _set(ctx.kind, x, p, q, r)
         return differentiated(ctx, lambda x, x0: interpolated(set, x, x0, "chord", ctx.strict)[0], (x, anchor), g)
-    dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, eta, ctx.kind, ctx.strict, anchored)
+    dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, ctx.kind, ctx.strict, anchored)
     return dx, dx0 if anchored else None
 
 

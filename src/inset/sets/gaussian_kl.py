@@ -69,7 +69,7 @@ class GaussianKL(ConvexSet):
         xp = namespace(x[0])
         z = abs(self._whiten(x[0]))
         moved = self._whiten_size(size[0])
-        square, cross = xp.sum(z * z, axis=-1), xp.sum(z * moved, axis=-1)
+        square, cross = xp.sum(z * z, axis=-1), xp.sum((z + moved) * moved, axis=-1)
         if self.average:
             square, cross = xp.mean(square, axis=-1), xp.mean(cross, axis=-1)
         count = self.mean.shape[-1] * (self.mean.shape[-2] if self.average else 1) + 8

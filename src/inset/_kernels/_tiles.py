@@ -1,0 +1,102 @@
+"""Tiles of samples for kernels that are bound by the bandwidth of memory: reading them, sums over rows, huge points.
+
+A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. A tile is
+`(WIDTH / RUN, B, RUN)`: all lanes of a program read RUN coordinates of a row at once, so that each lane adds up a long
+row in several short chains rather than in one. These kernels can afford some twenty instructions for each number they
+move: what is the same for all samples is found once, before the first tile, what concerns a whole row follows from few
+sums, and what only extreme numbers need is behind an `if` on a whole tile.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._arithmetic import root
+
+
+@triton.jit
+def places(WIDTH: tl.constexpr, SPAN: tl.constexpr):
+    """Which coordinate is where; SPAN is what all lanes read at once."""
+    RUN: tl.constexpr = SPAN if SPAN < WIDTH else WIDTH
+    return tl.arange(0, WIDTH // RUN)[:, None, None] * RUN + tl.arange(0, RUN)[None, None, :]
+
+
+@triton.jit
+def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
+    """The samples of a tile, which of them there are, where their numbers are, and which of those there are."""
+    n, e = (k * B + tl.arange(0, B)).to(tl.int64), places(WIDTH, SPAN)
+    alive = n < N
+    return n, alive, each(n) * D + e, each(alive) & (e < D)
+
+
+@triton.jit
+def row(
+    v, n, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ROW: tl.constexpr, SPAN: tl.constexpr,
+    F: tl.constexpr, other=0.0,
+):  # fmt: skip
+    """Vectors of the samples n, or the same for all of them: then ROW, from one to the next, is 0."""
+    e = places(WIDTH, SPAN)
+    if ROW == 0:
+        e += each(tl.zeros((B,), tl.int32))  # of the shape of a tile, so that lanes hold what they need there
+        return tl.load(v + e, e < D, other=other).to(F)
+    else:
+        return tl.load(v + each(n) * ROW + e, each(n < N) & (e < D), other=other).to(F)
+
+
+@triton.jit
+def number(v, n, N, ROW: tl.constexpr, F: tl.constexpr):
+    """A number for each sample, `(B,)`, or one for all, `(1,)`."""
+    if ROW == 0:
+        return tl.load(v + tl.arange(0, 1)).to(F)
+    else:
+        return tl.load(v + n * ROW, n < N, other=1.0).to(F)
+
+
+@triton.jit
+def each(v):
+    """A number for each sample, beside their coordinates."""
+    return v[None, :, None]
+
+
+@triton.jit
+def summed(v):
+    """The sum of each row."""
+    return tl.sum(tl.sum(v, axis=0), axis=1)
+
+
+@triton.jit
+def greatest(v):
+    """The greatest number of each row."""
+    return tl.max(tl.max(v, axis=0), axis=1)
+
+
+@triton.jit
+def first(chosen, e):
+    """The first coordinate of each row that is chosen."""
+    return tl.min(tl.min(tl.where(chosen, e, 2147483647), axis=0), axis=1)
+
+
+@triton.jit
+def near(point, anchor, HUGE: tl.constexpr):
+    """The point pulled back to coordinates below HUGE, and by what factor: 1, but for huge points."""
+    far = greatest(tl.abs(point))
+    t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+    return moved(anchor, point, t), t
+
+
+@triton.jit
+def moved(anchor, point, eta):
+    """anchor + eta (point - anchor): as eta point + (1 - eta) anchor it is the point itself where eta is 1."""
+    return tl.fma(each(eta), point, each(1 - eta) * anchor)
+
+
+@triton.jit
+def norm(v, SHIFT: tl.constexpr):
+    """|v| of each row, scaled before by a power of two, which is exact, so that no square overflows or vanishes."""
+    far = greatest(tl.abs(v))
+    LONG: tl.constexpr = SHIFT**0.5
+    up = tl.where(far < 1 / LONG, SHIFT, tl.where(far > LONG, 1 / SHIFT, 1.0)).to(v.dtype)
+    down = tl.where(far < 1 / LONG, 1 / SHIFT, tl.where(far > LONG, SHIFT, 1.0)).to(v.dtype)
+    scaled = v * each(up)
+    return root(summed(scaled * scaled)) * down
