@@ -49,10 +49,12 @@ def compile_all() -> None:
     launch = _launch._launch
     _launch._launch = lambda kernel, *rest: launch(Compiler(kernel), *rest)
     _launch._direct = lambda kernel: False
-    for points, anchor, s, method in _cases(torch):
-        leaves = tuple(v.requires_grad_() for v in points)
-        y = projected(s, leaves if len(leaves) > 1 else leaves[0], anchor, method, True)
-        torch.autograd.grad(sum(v.sum() for v in (y if isinstance(y, tuple) else (y,))), leaves)
+    for x, anchor, s, method in _cases(torch):
+        leaves = x if isinstance(x, tuple) else (x,)
+        for leaf in leaves:
+            leaf.requires_grad_()
+        y = projected(s, x, anchor, method, True)
+        torch.autograd.grad(y, leaves, tuple(torch.ones_like(leaf) for leaf in leaves))
 
 
 def _compile(kernel: Any, types: dict[str, str], numbers: dict[str, Any], warps: int, stages: int) -> None:
@@ -79,13 +81,13 @@ def _cases(torch: Any) -> list[Any]:
     region = GaussianKL(zero, zero, 0.05, False, parameterization="log_std")
     matrices = normal(8, 8, 8)
     return [
-        ((normal(4096, 64),), zero, Ball(zero, 1.0), "chord"),
-        ((normal(4096, 64, dtype=torch.bfloat16),), zero, Box(-torch.ones(64), torch.ones(64)), "chord"),
+        (normal(4096, 64), zero, Ball(zero, 1.0), "chord"),
+        (normal(4096, 64, dtype=torch.bfloat16), zero, Box(-torch.ones(64), torch.ones(64)), "chord"),
         ((normal(4096, 64), normal(4096, 64)), (zero, zero), region, "chord"),
-        ((normal(4096, 32, 2),), torch.zeros(1, 2).expand(32, 2), Strings(links, 1.0), "chord"),
-        ((normal(4096, 64),), zero, Polytope(normal(256, 64), torch.ones(256)), "chord"),
-        ((normal(4096, 64),), zero, cones, "chord"),
-        ((normal(4096, 8),), zero[:8], LMI(matrices + matrices.mT, -20 * torch.eye(8)), "chord"),
+        (normal(4096, 32, 2), torch.zeros(1, 2).expand(32, 2), Strings(links, 1.0), "chord"),
+        (normal(4096, 64), zero, Polytope(normal(256, 64), torch.ones(256)), "chord"),
+        (normal(4096, 64), zero, cones, "chord"),
+        (normal(4096, 8), zero[:8], LMI(matrices + matrices.mT, -20 * torch.eye(8)), "chord"),
     ]
 
 

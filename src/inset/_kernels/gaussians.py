@@ -14,19 +14,8 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import quotient
-from ._policies import (
-    LOGARITHM,
-    above,
-    bound,
-    changes,
-    crossing,
-    evaluated,
-    everywhere,
-    filled,
-    loaded,
-    plain,
-    within,
-)
+from ._policies import LOGARITHM, changes, crossing, evaluated, filled, loaded, plain, within
+from ._policy_margins import above, bound, everywhere
 from ._rows import moved, tile
 
 
