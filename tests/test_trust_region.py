@@ -381,3 +381,16 @@ def test_wrong_types() -> None:
     number: Any = 0.0
     with pytest.raises(TypeError, match=r"received float as the new log_std"):
         TrustRegion()((good[0], number), good)
+
+
+def test_an_old_policy_that_requires_grad_is_a_constant_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a view of a parameter does, also under no_grad; it costs no detour by the formulas."""
+    monkeypatch.setattr("inset.torch.trust_region", None)
+    layer, log_std = TrustRegion(EPSILON), torch.nn.Parameter(torch.zeros(1, D))
+    with torch.no_grad():
+        old = torch.zeros(5, D), log_std[0]
+    new = torch.ones(5, D, requires_grad=True), torch.ones(D, requires_grad=True)
+    assert old[1].requires_grad
+    y = layer(new, old)
+    assert (kl(layer, y, old) <= EPSILON).all()
+    assert torch.autograd.grad(y[0].sum() + y[1].sum(), log_std, allow_unused=True) == (None,)

@@ -239,6 +239,9 @@ class TrustRegion(nn.Module):
         check_policies(new, old, self.layout)
         if torch.compiler.is_dynamo_compiling() and isinstance(self.method, str):
             return traced_region(new, old, self.epsilon, self.kappa, tuple(self.layout), self.method, self.strict)
+        old = tuple(
+            [v.detach() if v.requires_grad else v for v in old]
+        )  # as are views of parameters, under no_grad too
         if self.kappa is None:
             for region in REGIONS:
                 if y := region(new, old, self.epsilon, self.layout, self.method, self.strict):

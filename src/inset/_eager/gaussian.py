@@ -65,7 +65,7 @@ def region(x: Any, old: Any, epsilon: Any, layout: Layout, method: Any, strict: 
         x = (x[0], x[1].expand(whole))
     with quiet(engine(x[0])):
         solved = _solved(x, old, float(epsilon), layout, batch.numel() == 1, method == "ray", strict)
-    return None if solved is None else _Line.apply(*x, *old, epsilon, layout, solved, method, strict)  # type: ignore[return-value]
+    return None if solved is None else _Line.apply(*x, (old, epsilon, layout, solved, method, strict))  # type: ignore[return-value]
 
 
 def _same(anchor: Any, old: Pair) -> bool:
@@ -150,13 +150,10 @@ class _Line(torch.autograd.Function):
     """The point at the weight eta, and its derivative by x."""
 
     @staticmethod
-    def forward(
-        ctx: Any, means: Tensor, scales: Tensor, center: Tensor, old: Tensor, epsilon: float, layout: Layout,
-        solved: _Solved, method: str, strict: bool,
-    ) -> Pair:  # fmt: skip
+    def forward(ctx: Any, means: Tensor, scales: Tensor, rest: tuple[Any, ...]) -> Pair:  # torch looks at each argument
+        (center, old), *_, layout, solved, _, _ = rest
         ctx.save_for_backward(means, scales, center, old)  # so that a change of them is noticed
-        ctx.rest, ctx.solved = (epsilon, layout, method, strict), solved
-        eta = solved.eta
+        ctx.rest, eta = rest[1:], solved.eta
         if solved.alone:
             return torch.lerp(center, means, eta), torch.lerp(old, scales, eta)
         eta = tensor(eta)
@@ -165,12 +162,12 @@ class _Line(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         means, scales, center, old = ctx.saved_tensors
-        nothing, (epsilon, layout, method, strict) = (None,) * 7, ctx.rest
+        epsilon, layout, solved, method, strict = ctx.rest
         if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
             x = (means, scales)
             y, _ = interpolated(GaussianKL(center, old, epsilon, *layout), x, (center, old), method, strict)
-            return *torch.autograd.grad(y, x, g, create_graph=True, allow_unused=True), *nothing
-        eta, pull, turn, shift, z, std, change, slopes, alone = ctx.solved
+            return *torch.autograd.grad(y, x, g, create_graph=True, allow_unused=True), None
+        eta, pull, turn, shift, z, std, change, slopes, alone = solved
         xp, event = engine(means), 2 if layout.average else 1
         pushed, bent = array(xp, g[0]), array(xp, g[1])
         along = product(pushed, shift, event, alone) + product(bent, change, 1, alone)
@@ -179,4 +176,4 @@ class _Line(torch.autograd.Function):
             dm = pushed * (eta if alone else eta[..., None]) + z * inward[..., None, :]
         else:
             dm = pushed * eta + z * inward
-        return tensor(dm), tensor(bent * eta + slopes * (along * turn)), *nothing
+        return tensor(dm), tensor(bent * eta + slopes * (along * turn)), None

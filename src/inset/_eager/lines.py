@@ -48,11 +48,10 @@ class Lines:
     def __call__(self, x: Tensor) -> Tensor:
         with exact_arithmetic(x):
             sloped = x.requires_grad and torch.is_grad_enabled()
-            rest = (self.anchor, self.known, self.method, self.strict, sloped, *self.fields)
             if x.numel() <= self.size * x.shape[-1]:
-                return _Line.apply(x, *rest)  # type: ignore[return-value]
+                return _Line.apply(x, self, sloped)  # type: ignore[return-value]
             chunks = x.reshape(-1, x.shape[-1]).split(self.size)
-            return torch.cat([_Line.apply(chunk, *rest) for chunk in chunks]).reshape(x.shape)  # type: ignore[misc]
+            return torch.cat([_Line.apply(chunk, self, sloped) for chunk in chunks]).reshape(x.shape)  # type: ignore[misc]
 
 
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
@@ -99,9 +98,8 @@ class _Line(torch.autograd.Function):
     """y on the line from the anchor to x, and its derivative by x."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, known: Any, method: str, strict: bool, sloped: bool, *fields: Any
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, lines: Lines, sloped: bool) -> Tensor:  # torch looks at each argument
+        anchor, known, strict = lines.anchor, lines.known, lines.strict
         points, pulled = _moderate(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))
         one, zero = ONE[x.dtype], ZERO[x.dtype]
         out, length, *active = known.out(points, strict, sloped)
@@ -111,25 +109,25 @@ class _Line(torch.autograd.Function):
         else:
             eta = torch.where(inside, one, raw)
         if sloped:
-            tensors = [v for v in fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
+            tensors = [v for v in lines.fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
             raw = torch.where(inside, zero, raw)
             ctx.save_for_backward(x, anchor, points, pulled, eta, raw, *active, *tensors)
-            ctx.known, ctx.method, ctx.strict = known, method, strict
+            ctx.lines = lines
         y = torch.lerp(anchor, points, eta)
         return y if x.ndim == 2 else y.reshape(x.shape)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, anchor, points, pulled, eta, raw, *active = ctx.saved_tensors
-        nothing = (None,) * (len(ctx.needs_input_grad) - 1)
+        lines = ctx.lines
         if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            y, _ = interpolated(ctx.known.set, x, anchor, ctx.method, ctx.strict)
-            return *torch.autograd.grad(y, x, g, create_graph=True), *nothing
+            y, _ = interpolated(lines.known.set, x, anchor, lines.method, lines.strict)
+            return *torch.autograd.grad(y, x, g, create_graph=True), None, None
         g = g if x.ndim == 2 else g.reshape(points.shape)
         along = torch.linalg.vecdot(g, points - anchor)[:, None]
-        dx = ctx.known.less(eta * g, along * raw * raw, points, *active)
+        dx = lines.known.less(eta * g, along * raw * raw, points, *active)
         dx = dx if pulled is None else dx * pulled
-        return dx if x.ndim == 2 else dx.reshape(x.shape), *nothing
+        return dx if x.ndim == 2 else dx.reshape(x.shape), None, None
 
 
 def _moderate(points: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -53,7 +53,7 @@ def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | 
         return None
     with quiet(engine(x)):
         solved = _solved(x, anchor, links, lengths, together, strict)
-    return None if solved is None else _Line.apply(x, anchor, links, lengths, solved, strict)  # type: ignore[return-value]
+    return None if solved is None else _Line.apply(x, anchor, (links, lengths, solved, strict))  # type: ignore[return-value]
 
 
 class _Ends(NamedTuple):
@@ -164,27 +164,25 @@ class _Line(torch.autograd.Function):
     """The point at the weight eta, and its derivatives by x and by the anchor."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, links: Tensor, lengths: Any, solved: _Solved, strict: bool
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, rest: tuple[Any, ...]) -> Tensor:  # torch looks at each argument
+        links, lengths, solved, _ = rest
         if isinstance(lengths, Tensor):  # saved, so that a change of them is noticed
             ctx.save_for_backward(x, anchor, links, lengths)
         else:
             ctx.save_for_backward(x, anchor, links)
-        ctx.lengths, ctx.solved, ctx.strict = lengths, solved, strict
+        ctx.rest = rest[1:]
         return torch.lerp(anchor, x, tensor(solved.eta.reshape(*x.shape[:-2], 1, 1)))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, anchor, links, *_ = ctx.saved_tensors
-        nothing = (None,) * 4
+        (x, anchor, links, *_), (lengths, solved, strict) = ctx.saved_tensors, ctx.rest
         if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            y, _ = interpolated(Strings(links, ctx.lengths), x, anchor, "chord", ctx.strict)
+            y, _ = interpolated(Strings(links, lengths), x, anchor, "chord", strict)
             inputs = [v for v, wanted in zip((x, anchor), ctx.needs_input_grad, strict=False) if wanted]
             found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-            return *[next(found) if wanted else None for wanted in ctx.needs_input_grad[:2]], *nothing
-        dx, dx0 = _pulled(ctx.solved, array(engine(x), g), x.shape[-2:])
-        return tensor(dx).reshape(x.shape), tensor(dx0).reshape(x.shape) if ctx.needs_input_grad[1] else None, *nothing
+            return *[next(found) if wanted else None for wanted in ctx.needs_input_grad[:2]], None
+        dx, dx0 = _pulled(solved, array(engine(x), g), x.shape[-2:])
+        return tensor(dx).reshape(x.shape), tensor(dx0).reshape(x.shape) if ctx.needs_input_grad[1] else None, None
 
 
 def _pulled(solved: _Solved, g: Any, event: Any) -> tuple[Any, Any]:
