@@ -163,3 +163,27 @@ def test_where_there_is_no_kernel() -> None:
     assert fused(set, x, anchor[:, 1:], "chord", True) is None  # an anchor of fewer bodies
     assert dispatched(set, x, anchor, "chord", True) is None
     assert dispatched(Ball(torch.zeros(2), 1.0), x[..., 0, :2], x[..., 0, :2], "chord", True) is None
+
+
+def test_strings_as_long_as_they_may_be() -> None:
+    """Rounding may show them as no longer, and so they are shortened by as much."""
+    angle = torch.linspace(0, 6.28, 500, dtype=torch.float64)
+    x = torch.zeros(500, 2, 2)
+    x[:, 1] = torch.stack([angle.cos(), angle.sin()], -1).float()
+    set = Strings(torch.tensor([[0, 1]]), 1.0)
+    assert ((set.h(x).reshape(-1) <= 0) & (x[:, 1].double().norm(dim=-1) > 1)).any()
+    y = fused(set, x, torch.zeros(1, 2).expand(2, 2), "chord", True)
+    assert y is not None and (y[:, 1].double().norm(dim=-1) <= 1).all()
+
+
+@pytest.mark.parametrize("anchors", ["together", "apart"])
+@pytest.mark.parametrize("size", [1e-28, 1e24])
+def test_derivatives_do_not_depend_on_the_unit(anchors: str, size: float) -> None:
+    """Also where squares of lengths are not numbers of float32."""
+    set, x, anchor = drawn(torch.float32, anchors, "one each")
+    assert isinstance(set.lengths, Tensor)
+    (_, *expected), _ = both(set, x, anchor, strict=False)
+    scaled = spread(size * anchor[:, :1]) if anchors == "together" else size * anchor
+    (_, *found), _ = both(Strings(LINKS, size * set.lengths), size * x, scaled, strict=False)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -113,6 +113,30 @@ def test_means_that_rounding_takes_out_of_the_region(kind: Any, far: float) -> N
 
 
 @pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+@pytest.mark.parametrize(("offset", "size"), [(0.0, 0.0), (40.0, 0.0), (0.0, 3.0)], ids=["near 0", "mean", "scale"])
+def test_policies_on_the_boundary(kind: Any, offset: float, size: float) -> None:
+    """Where rounding decides: policies that are there, and those that `ray` brings there; far from 0 it is larger."""
+    random, count = torch.Generator().manual_seed(0), 200
+    mean, log_std = offset + torch.rand(D, generator=random), size + torch.rand(D, generator=random)
+    scale = {"log_std": log_std, "cholesky": log_std.exp(), "covariance": (2 * log_std).exp()}[kind]
+    region = GaussianKL(mean, scale, 0.01, False, parameterization=kind)
+    exact, old = doubled(region), (mean.double(), scale.double())
+    unit = 1.0 if kind == "log_std" else old[1]
+    way = (torch.randn(count, D, generator=random).double() for _ in range(2))
+    step = 0.1 * next(way) * log_std.double().exp(), 0.02 * next(way) * unit
+    low, high = torch.zeros(count, 1).double(), torch.full((count, 1), 20.0).double()
+    for _ in range(60):  # to the boundary
+        t = (low + high) / 2
+        out = ~(exact.h(tuple(v + t * w for v, w in zip(old, step, strict=True))) <= 0).reshape(-1, 1)
+        low, high = torch.where(out, low, t), torch.where(out, t, high)
+    for reach, method in ((1.0, "chord"), (1.5, "ray")):
+        x = tuple((v + reach * low * w).float() for v, w in zip(old, step, strict=True))
+        y = fused(region, (x[0], x[1]), (mean, scale), method, True)
+        assert y is not None and (exact.h(tuple(v.double() for v in y)) <= 0).all()
+        assert exact.h(tuple(v.double() for v in y)).mean() > -0.002
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
 def test_ray_reaches_the_boundary(kind: str) -> None:
     """And chord stops before it."""
     set, _, x = region(kind, torch.float32)
@@ -135,6 +159,7 @@ def test_what_is_extreme(kind: str, method: str) -> None:
     assert y is not None and lost is not None
     assert all(v[:2].isnan().all() and v[2:].isfinite().all() for v in y)
     assert set.contains((y[0][2:], y[1][2:])).all()
+    assert method == "chord" or (y[0][2] - anchor[0]).abs().max() > 0.1
     assert all(v.isnan().all() for v in lost)
 
 

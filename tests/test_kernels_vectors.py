@@ -157,6 +157,41 @@ def test_what_is_extreme(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["balls", "ellipsoid", "boxes", "simplices"])
+def test_anchors_of_huge_points(name: str) -> None:
+    """These are pulled back towards the anchor, which moves with it."""
+    set, anchor = sets(torch.float32)[name]
+    x = 1e33 * points(torch.float32, anchor)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = anchor.expand(N, D).to(dtype, copy=True).requires_grad_()
+        y = fused(set, x, leaf, False) if not found else interpolated(doubled(set), x.double(), leaf, "chord", False)[0]
+        found.append(torch.autograd.grad(y.sin().sum(), leaf)[0].double())
+    assert found[1].abs().max() > 0.1
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+
+
+def test_one_of_two_bounds_that_are_met_at_once_decides() -> None:
+    """The first one: as if it were a little nearer."""
+    set, x = Box(-torch.ones(D), torch.ones(D)), torch.tensor([[0.5, 2.0, -2.0, 2.0, 0.1]])
+    ours, _ = both(set, x, torch.zeros(1, D), strict=False)
+    _, reference = both(set, x + torch.tensor([0.0, 1e-6, 0.0, 0.0, 0.0]), torch.zeros(1, D), strict=False)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_points_far_from_the_plane_come_onto_it() -> None:
+    """What is lost where a large part of all coordinates is taken off is made up for."""
+    x = 4096 + torch.rand(N, 64, generator=torch.Generator().manual_seed(4)) / 32
+    y = fused(Simplex(64), x, torch.full((64,), 1 / 64), strict=False)
+    assert ((y.double().sum(-1) - 1).abs() <= 4 * torch.finfo(torch.float32).eps).all()
+
+
+def test_gauges_that_overflow() -> None:
+    y = fused(Box(-1e-25, 1e-25), torch.tensor([[1e20, 0, 0, 0, -1e20]]), torch.zeros(D), strict=True)
+    assert torch.equal(y, torch.zeros(1, D))
+
+
+@pytest.mark.parametrize("name", ["balls", "ellipsoid", "boxes", "simplices"])
 def test_second_derivatives_are_the_formulas(name: str) -> None:
     set, anchor = sets(torch.float64)[name]
     x = points(torch.float64, anchor)

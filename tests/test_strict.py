@@ -83,6 +83,18 @@ def test_no_violation_for_huge_points_of_unbounded_sets(name: str, dtype: str) -
     assert violations(set, inset.project(set, x, anchor)) == 0
 
 
+@pytest.mark.parametrize(("dtype", "bound", "far"), [(torch.float32, 1e-25, 1e20), (torch.float64, 1e-290, 1e30)])
+def test_weights_below_the_smallest_normal_number(dtype: torch.dtype, bound: float, far: float) -> None:
+    """They would be off by a large part of themselves."""
+    x = torch.linspace(-far, far, 200, dtype=dtype)[:, None]
+    set, anchor = (
+        inset.Box(torch.full((1,), -bound, dtype=dtype), torch.full((1,), bound, dtype=dtype)),
+        torch.zeros_like(x),
+    )
+    for method in METHODS:
+        assert violations(set, inset.project(set, x, anchor, method=method)) == 0
+
+
 # -- away from the origin ---------------------------------------------------------------------------
 
 

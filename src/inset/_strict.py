@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._fields import leaves, map_point
-from ._namespace import Array, Point, namespace
+from ._namespace import Array, Point, keep, namespace
 from ._ray import between
 from ._set import ConvexSet, offers
 from ._shapes import largest, side_by_side
@@ -77,6 +77,8 @@ class Margin:
             # delta = max error / (room + error), written so that an infinite error asks for the anchor
             room = (self.depth - self.at_anchor) / error
             eta = eta * (1 - 1 / (1 + namespace(eta).min(room, axis=-1)))
+            # below the smallest normal number a weight may be off by a large part of itself
+            eta = keep(~(eta < float(namespace(eta).finfo(eta.dtype).smallest_normal)), eta, 0.0)
         for part in self.unknown:
             eta = self._recheck(part, x, eta)
         return eta

@@ -239,9 +239,8 @@ class TrustRegion(nn.Module):
         check_policies(new, old, self.layout)
         if torch.compiler.is_dynamo_compiling() and isinstance(self.method, str):
             return traced_region(new, old, self.epsilon, self.kappa, tuple(self.layout), self.method, self.strict)
-        old = tuple(
-            [v.detach() if v.requires_grad else v for v in old]
-        )  # as are views of parameters, under no_grad too
+        if old[0].requires_grad or old[1].requires_grad:  # as do views of parameters, under no_grad too
+            old = old[0].detach(), old[1].detach()
         if self.kappa is None:
             for region in REGIONS:
                 if y := region(new, old, self.epsilon, self.layout, self.method, self.strict):

@@ -67,8 +67,7 @@ def _fields(
 ):  # fmt: skip
     """The anchor, the total, and 1 / the depth of the anchor on both sides, with their signs; and of the margin
 
-    the factor by which eta shrinks, whether the anchor is certainly inside, and by how much rounding may move a gauge
-    at a bound.
+    the factor by which eta shrinks, and whether the anchor is certainly inside.
     """
     anchor, total = row(x0, n, N, B, WIDTH, D, ROW0, SPAN, F), tl.full((1,), 1.0, F)
     if PLANE:
@@ -81,10 +80,7 @@ def _fields(
         other, also = _room(high - anchor, high, anchor, LOOSE, U, NARROW, SMALLEST, STRICT)
         room, sound = tl.minimum(room, other), sound & also
     kept = 1 - 1 / (1 - greatest(-room))
-    slack = 8 * U + 0 * kept
-    if LOOSE:
-        slack += 2 * U * greatest(tl.maximum(-down * _finite(low), up * _finite(high)))
-    return anchor, total, down, up, kept, greatest(tl.where(sound, 0, 1)) == 0, slack
+    return anchor, total, down, up, kept, greatest(tl.where(sound, 0, 1)) == 0
 
 
 @triton.jit
@@ -128,7 +124,7 @@ def _excess(
 
 @triton.jit
 def _weighed(
-    given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+    given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
     EPS: tl.constexpr, HUGE: tl.constexpr,
@@ -138,13 +134,13 @@ def _weighed(
     point, away, gauge, size = _gauged(given, anchor, total, down, up, PLANE, D, EPS)  # type: ignore[misc]
     m = greatest(gauge)
     outside = m > 1
-    plain = (size <= HUGE) & (tl.abs(m - 1) > slack)
+    plain = (size <= HUGE) & (tl.abs(m - 1) > 8 * U)  # nearer to a bound it is compared with that itself
     if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
         point, t = near(given, anchor, HUGE)
         point, away, gauge, size = _gauged(point, anchor, total, down, up, PLANE, D, EPS)
         m = greatest(gauge)
         outside = _excess(point, p, q, n, N, PLANE, LOOSE, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U) > 0
-    eta = tl.where(outside, quotient(1.0 + 0 * m, tl.where(m > 1, m, 1.0)), 1.0)
+    eta = tl.where(outside, quotient(tl.full(m.shape, 1.0, F), tl.where(m > 1, m, 1.0)), 1.0)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
     return point, t, away, gauge, m, tl.where(sound & (0 * size == 0), eta, float("nan"))
@@ -160,19 +156,19 @@ def forward(
 ):  # fmt: skip
     """y; p and q are the bounds, r is the total."""
     if SHARED:
-        anchor, total, down, up, kept, sound, slack = _fields(  # type: ignore[misc]
+        anchor, total, down, up, kept, sound = _fields(  # type: ignore[misc]
             x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
-            anchor, total, down, up, kept, sound, slack = _fields(
+            anchor, total, down, up, kept, sound = _fields(
                 x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
                 SMALLEST,
             )  # fmt: skip
         given = tl.load(x + at, mask, other=0.0).to(F)
         point, _t, _away, _gauge, _m, eta = _weighed(  # type: ignore[misc]
-            given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+            given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
             PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
         )  # fmt: skip
         tl.store(y + at, moved(anchor, point, eta), mask)
@@ -189,19 +185,19 @@ def backward(
     """The derivatives by x and, if ANCHORED, by the anchor."""
     e = places(WIDTH, SPAN)
     if SHARED:
-        anchor, total, down, up, kept, sound, slack = _fields(  # type: ignore[misc]
+        anchor, total, down, up, kept, sound = _fields(  # type: ignore[misc]
             x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
-            anchor, total, down, up, kept, sound, slack = _fields(
+            anchor, total, down, up, kept, sound = _fields(
                 x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
                 SMALLEST,
             )  # fmt: skip
         given, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
         _point, t, away, gauge, m, eta = _weighed(  # type: ignore[misc]
-            given, alive, anchor, total, down, up, kept, sound, slack, p, q, n, N,
+            given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
             PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
         )  # fmt: skip
         which, outside = first(gauge == each(m), e), m > 1

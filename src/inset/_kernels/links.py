@@ -173,7 +173,7 @@ def forward(
             top = greatest(ratio)
             # h_l / most_l, with the lengths rounded up
             s, which = (tl.sqrt(top) if STRICT else root(top)) * (1 + K) - (1 - K), first(ratio == each(top), link)
-            sound = (tl.sum(tl.sum(ratio, axis=0), axis=1) < float("inf")) & (least > 0)
+            sound = tl.sum(tl.sum(ratio, axis=0), axis=1) < float("inf")
         else:
             long0 = root(_square(x0, known * ROW0, i, j, D, F))
             s, which, sound = _worst(  # type: ignore[misc]

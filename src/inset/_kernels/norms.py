@@ -68,7 +68,7 @@ def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.co
         b += K * (long + radius)
     outside = b > 0
     b = tl.where(outside, b, 0.0)
-    eta = quotient(a + 0 * b, a - b)
+    eta = quotient(a + tl.zeros_like(b), a - b)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
         eta = tl.where(sound & (long == long), eta, float("nan"))
