@@ -187,3 +187,21 @@ def test_derivatives_do_not_depend_on_the_unit(anchors: str, size: float) -> Non
     (_, *found), _ = both(Strings(LINKS, size * set.lengths), size * x, scaled, strict=False)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_huge_points_on_short_strings() -> None:
+    """The weights of both steps back are not multiplied: their product need not be a normal number."""
+    for ends, length in (((3e38, 0.0), 1e-5), ((1e10, -1e10), 1e-10)):
+        x = torch.tensor([[[ends[0], 0.0], [ends[1], 0.0]]])
+        y = fused(Strings(torch.tensor([[0, 1]]), length), x, torch.zeros(1, 2).expand(2, 2), "chord", True)
+        assert y is not None
+        long = (y[0, 0].double() - y[0, 1].double()).norm() / length
+        assert 0.99 < long <= 1
+
+
+def test_derivatives_of_a_point_at_the_origin() -> None:
+    leaf, anchor = torch.zeros(1, 2, 2, requires_grad=True), torch.tensor([[0.0, 0.0], [0.5, 0.0]])
+    y = fused(Strings(torch.tensor([[0, 1]]), 1.0), leaf, anchor, "chord", True)
+    assert y is not None
+    (g,) = torch.autograd.grad(y.sum(), leaf)
+    assert torch.equal(g, torch.ones(1, 2, 2))

@@ -136,6 +136,35 @@ def test_policies_on_the_boundary(kind: Any, offset: float, size: float) -> None
         assert exact.h(tuple(v.double() for v in y)).mean() > -0.002
 
 
+@pytest.mark.parametrize(("kind", "epsilon"), [("cholesky", 1e-4), ("covariance", 1e-5), ("log_std", 1e-5)])
+def test_small_regions_hold_as_the_set_evaluates_them(kind: Any, epsilon: float) -> None:
+    """Its formulas lose more to rounding than the series of the kernel do."""
+    random = torch.Generator().manual_seed(0)
+    scale = torch.zeros(4) if kind == "log_std" else torch.ones(4)
+    region = GaussianKL(torch.zeros(4), scale, epsilon, False, parameterization=kind)
+    way = torch.randn(400, 4, generator=random)
+    curve = (2 * way * way if kind != "covariance" else way * way / 2).sum(-1, keepdim=True)
+    x = (
+        torch.zeros(400, 4),
+        scale + way * (2 * epsilon / curve).sqrt() * (1 - 6e-6 * torch.rand(400, 1, generator=random)),
+    )
+    y = fused(region, x, (region.mean, scale), "chord", True)
+    assert y is not None and (region.h(y) <= 0).all()
+
+
+def test_neighbours_change_nothing() -> None:
+    """A mean over many states may be small where one of them is far."""
+    region = GaussianKL(torch.zeros(8, 2), torch.zeros(2), 0.05, True, parameterization="log_std")
+    means, scales = torch.zeros(2, 8, 2), torch.zeros(2, 2)
+    means[0, 0, 0], scales[1] = 1.1e8, 2.0
+    anchor = (region.mean, region.covariance)
+    alone, beside = (
+        fused(region, (means[:1], scales[:1]), anchor, "chord", True),
+        fused(region, (means, scales), anchor, "chord", True),
+    )
+    assert alone is not None and beside is not None and torch.equal(alone[0][0], beside[0][0])
+
+
 @pytest.mark.parametrize("kind", PARAMETERIZATIONS)
 def test_ray_reaches_the_boundary(kind: str) -> None:
     """And chord stops before it."""

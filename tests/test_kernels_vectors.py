@@ -186,6 +186,36 @@ def test_points_far_from_the_plane_come_onto_it() -> None:
     assert ((y.double().sum(-1) - 1).abs() <= 4 * torch.finfo(torch.float32).eps).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "x"), [(1.00000005, 3.0, 1.0), (-5.0, -1.00000005, -1.0), (0.50000002, 3.0, 0.5)]
+)
+def test_python_numbers_that_rounding_moved_out_of_the_box(low: float, high: float, x: float) -> None:
+    """What they lost is not lost again beside a power of two."""
+    set, anchor = Box(low, high), torch.full((2,), (low + high) / 2)
+    y = fused(set, torch.full((1, 2), x), anchor, strict=True)
+    assert ((low <= y.double()) & (y.double() <= high)).all()
+
+
+def test_derivatives_follow_the_decision_of_the_way_there() -> None:
+    """Just outside, where the gauge is rounded to 1."""
+    set, x = Box(torch.zeros(2), torch.ones(2)), torch.tensor([[-1e-30, 0.25]])
+    (_, ours, _), (_, reference, _) = both(set, x, torch.full((1, 2), 0.5), strict=False)
+    torch.testing.assert_close(ours, reference)
+
+
+def test_weights_below_the_smallest_normal_number() -> None:
+    set, x = Ball(torch.zeros(2), 1e-12), torch.tensor([[7e28, 2.1e28]])
+    assert (doubled(set).h(fused(set, x, torch.zeros(2), strict=True).double()) <= 0).all()
+
+
+def test_neighbours_change_nothing() -> None:
+    """A tile with a sample that is not finite looks again at all of them."""
+    set = Ellipsoid(torch.zeros(2), torch.full((2,), 1e-29), diagonal=True)
+    x = torch.tensor([[9e28, 0.0], [math.nan, 0.0]])
+    alone, beside = (fused(set, v, torch.zeros(2), strict=True)[0] for v in (x[:1], x))
+    assert torch.equal(alone, beside)
+
+
 def test_gauges_that_overflow() -> None:
     y = fused(Box(-1e-25, 1e-25), torch.tensor([[1e20, 0, 0, 0, -1e20]]), torch.zeros(D), strict=True)
     assert torch.equal(y, torch.zeros(1, D))

@@ -30,6 +30,7 @@ def precision(dtype: torch.dtype) -> dict[str, Any]:
         "EPS": outer.eps,
         "NARROW": outer.eps / 2 if narrow else 0.0,
         "SMALLEST": outer.smallest_normal if narrow else 0.0,
+        "NORMAL": inner.smallest_normal,
         "HUGE": HUGE[inner.bits],
         "SHIFT": SHIFT[inner.bits],
     }

@@ -176,22 +176,22 @@ def evaluated(z, e, epsilon, cut, KIND: tl.constexpr, STATES: tl.constexpr, SERI
 
 
 @triton.jit
-def plain(b, e, KIND: tl.constexpr):
+def plain(b, e, KIND: tl.constexpr, STATES: tl.constexpr):
     """Where h is not huge, and all relative changes are small."""
-    return (b < HIGHEST) & small(tl.max(tl.abs(e), axis=1), KIND)
+    return (b < HIGHEST / STATES) & small(tl.max(tl.abs(e), axis=1), KIND)
 
 
 @triton.jit
-def within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND: tl.constexpr, HUGE: tl.constexpr):
-    """The point pulled back to where h is finite, by what factor, and its z and e; see `GaussianKL.domain`."""
+def within(mean, spread, fine, mean0, spread0, center, old, inverse, scale, KIND: tl.constexpr, HUGE: tl.constexpr):
+    """The point, unless it is fine, pulled back to where h is finite (`GaussianKL.domain`), by what factor, z and e."""
     size = tl.maximum(tl.max(tl.abs(mean), axis=1), tl.max(tl.abs(spread), axis=1))
-    t = tl.where(size > HUGE, HUGE / tl.where(size > HUGE, size, HUGE), 1.0)
+    t = tl.where(~fine & (size > HUGE), HUGE / tl.where(size > HUGE, size, HUGE), 1.0)
     mean, spread = moved(mean0, mean, t), moved(spread0, spread, t)
     z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
     far = tl.max(tl.abs(z), axis=1)
     if KIND == SCALE:
         far = tl.maximum(far, tl.max(tl.abs(e), axis=1))
-    back = tl.where(far > FARTHEST, FARTHEST / tl.where(far > FARTHEST, far, FARTHEST), 1.0)
+    back = tl.where(~fine & (far > FARTHEST), FARTHEST / tl.where(far > FARTHEST, far, FARTHEST), 1.0)
     mean, spread, t = moved(mean0, mean, back), moved(spread0, spread, back), t * back
     z, e = changes(mean, spread, center, old, inverse, scale, KIND)
     return mean, spread, t, z, e

@@ -35,18 +35,23 @@ def above(
 ):  # fmt: skip
     """An upper bound of h, given what was computed; `far` is the largest old logarithm.
 
-    For small changes the computed phi are as exact as their e, whose errors are relative, but for a difference of two
-    logarithms. What that adds to phi is bounded as in `_blur`: the sum of |e| is at most the root of D times that of
-    e^2, and phi is not less than e^2.
+    For small changes `_blur`, which is about an h that is evaluated in any way, is at most c K |e| with c = 4.01 for
+    variances, 6.52 for scales, and K (2 |e| + 1.5 phi) for logarithms, whose differences may be off as well. The sum of
+    |e| is at most the root of D times that of e^2, and phi is at least e^2 / 3, e^2 and e^2.
     """
     phi, _slope = curve(e, cut[:, None], KIND, SERIES)  # type: ignore[misc]
     square, bend = tl.sum(z * z, axis=1) / STATES, tl.sum(phi, axis=1)
-    spare = U * (D + 60) * bend
+    K: tl.constexpr = U * (D + 24)
     if KIND == LOGARITHM:
         off = 2 * U * (2 * far + 1)
-        spare += 17 * off * (root(1.01 * D * bend) + D * off)
+        spare = 1.5 * K * bend + (2.01 * K + 17 * off) * root(1.01 * D * bend) + 17 * D * off * off
+    elif KIND == SCALE:
+        spare = 6.6 * K * root(1.01 * D * bend)
+    else:
+        spare = 4.1 * K * root(3.01 * D * bend)
+    spare += 60 * U * bend
     if not SERIES:
-        large = tl.sum(_blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, U * (D + 24)), axis=1)
+        large = tl.sum(_blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, K), axis=1)
         spare = tl.where(small(tl.max(tl.abs(e), axis=1), KIND), spare, large)
     return (square + bend) / 2 - epsilon + U * (D * STATES + 24) * square + spare + 2 * U * epsilon
 

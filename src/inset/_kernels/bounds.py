@@ -117,9 +117,10 @@ def _excess(
 ):  # fmt: skip
     """By how much the point is beyond the bounds, with what Python numbers have lost if they are LOOSE."""
     low, high = _sides(p, q, n, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
-    if LOOSE:
-        low, high = low + U * _finite(low), high - U * _finite(high)
-    return greatest(tl.maximum(low - point, point - high))
+    below, above = low - point, point - high
+    if LOOSE:  # added to the differences, which are exact there: to the bounds it would be lost in rounding
+        below, above = below + U * _finite(low), above + U * _finite(high)
+    return greatest(tl.maximum(below, above))
 
 
 @triton.jit
@@ -127,9 +128,12 @@ def _weighed(
     given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
-    EPS: tl.constexpr, HUGE: tl.constexpr,
+    EPS: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
-    """The point on the plane, if there is one, and by what factor it was pulled back; x - x0, its gauges, m and eta."""
+    """The point on the plane, if there is one, by what factor it was pulled back, x - x0, its gauges, m, eta, and
+
+    whether it is outside.
+    """
     t = tl.full((B,), 1.0, F)
     point, away, gauge, size = _gauged(given, anchor, total, down, up, PLANE, D, EPS)  # type: ignore[misc]
     m = greatest(gauge)
@@ -143,7 +147,8 @@ def _weighed(
     eta = tl.where(outside, quotient(tl.full(m.shape, 1.0, F), tl.where(m > 1, m, 1.0)), 1.0)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
-    return point, t, away, gauge, m, tl.where(sound & (0 * size == 0), eta, float("nan"))
+    eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
+    return point, t, away, gauge, m, tl.where(sound & (0 * size == 0), eta, float("nan")), outside
 
 
 @triton.jit
@@ -152,7 +157,7 @@ def forward(
     PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, ROWR: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr, B: tl.constexpr,
     STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr, EPS: tl.constexpr,
-    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """y; p and q are the bounds, r is the total."""
     if SHARED:
@@ -167,9 +172,9 @@ def forward(
                 SMALLEST,
             )  # fmt: skip
         given = tl.load(x + at, mask, other=0.0).to(F)
-        point, _t, _away, _gauge, _m, eta = _weighed(  # type: ignore[misc]
+        point, _t, _away, _gauge, _m, eta, _outside = _weighed(  # type: ignore[misc]
             given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
-            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
+            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, NORMAL, HUGE,
         )  # fmt: skip
         tl.store(y + at, moved(anchor, point, eta), mask)
 
@@ -180,7 +185,7 @@ def backward(
     PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, ROWR: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr, ANCHORED: tl.constexpr,
     B: tl.constexpr, STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
-    EPS: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr,
+    EPS: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     e = places(WIDTH, SPAN)
@@ -196,12 +201,11 @@ def backward(
                 SMALLEST,
             )  # fmt: skip
         given, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
-        _point, t, away, gauge, m, eta = _weighed(  # type: ignore[misc]
+        _point, t, away, gauge, m, eta, outside = _weighed(  # type: ignore[misc]
             given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
-            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, HUGE,
+            PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, NORMAL, HUGE,
         )  # fmt: skip
-        which, outside = first(gauge == each(m), e), m > 1
-        m = tl.where(outside, m, 1.0)
+        which, m = first(gauge == each(m), e), tl.where(m > 1, m, 1.0)
         back = tl.where(outside, summed(incoming * away) / m / m, 0.0)
         side = down if PLANE else tl.where(away > 0, up, down)
         chosen = tl.where(e == each(which), side, 0.0)

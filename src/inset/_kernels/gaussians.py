@@ -83,8 +83,9 @@ def forward(
         z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
         b = _raised(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, STRICT, U, True)
         t = tl.full((B,), 1.0, tl.float32)
-        if tl.min(tl.where(plain(b, e, KIND) | ~alive, 1, 0), axis=0) == 0:
-            mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
+        fine = plain(b, e, KIND, STATES)
+        if tl.min(tl.where(fine | ~alive, 1, 0), axis=0) == 0:
+            mean, spread, t, z, e = within(mean, spread, fine, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
             b = _raised(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, STRICT, U, False)
         outside, step = b > 0, tl.full(b.shape, 1.0, tl.float32)
         if RAY:
@@ -132,8 +133,9 @@ def backward(
         z, e = changes(mean, spread, center, old, inverse, scale, KIND)  # type: ignore[misc]
         b, slope = evaluated(z, e, most, cut, KIND, STATES, True)  # type: ignore[misc]
         t = tl.full((B,), 1.0, tl.float32)
-        if tl.min(tl.where(plain(b, e, KIND) | ~alive, 1, 0), axis=0) == 0:
-            mean, spread, t, z, e = within(mean, spread, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
+        fine = plain(b, e, KIND, STATES)
+        if tl.min(tl.where(fine | ~alive, 1, 0), axis=0) == 0:
+            mean, spread, t, z, e = within(mean, spread, fine, mean0, spread0, center, old, inverse, scale, KIND, HUGE)
             b, slope = evaluated(z, e, most, cut, KIND, STATES, False)
         outside = eta != 1  # as decided there
         along = tl.sum(pushed * (mean - mean0), axis=1) + tl.sum(bent * (spread - spread0), axis=1)

@@ -131,7 +131,7 @@ def forward(
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
     LINKS: tl.constexpr, LANES: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     SIZE: tl.constexpr = BODIES * D
     # links of a sample that lanes take at once: as many as there are lanes, or so many that each lane has one sample
@@ -179,7 +179,7 @@ def forward(
             s, which, sound = _worst(  # type: ignore[misc]
                 root(square), long0, most, inverse, link, M, TOGETHER, STRICT, D, U
             )
-        plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST)
+        plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST) & (s < float("inf"))
         if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
             t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
             long, long0 = _lengths(  # type: ignore[misc]
@@ -196,9 +196,11 @@ def forward(
                 eta, tl.minimum(far, HUGE), far0, least, most, long0, link, M, TOGETHER, D, ENDS, U, NARROW, SMALLEST
             )
             eta = tl.where(certain, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
+        eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
         eta = tl.where(whole & sound, eta, float("nan"))
         # x is read again: what was read last decides how a compiler shares out the numbers, and these are the most
-        tl.store(y + at, moved(anchor, tl.load(x + at, within, other=0.0).to(F), t * eta), within)
+        given = tl.load(x + at, within, other=0.0).to(F)
+        tl.store(y + at, moved(anchor, moved(anchor, given, t), eta), within)
         tl.store(weight + n, eta, alive)
         tl.store(active + n, tl.where(outside, which, -1), alive)
 
@@ -276,9 +278,9 @@ def backward(
         b = tl.where(outside, b, 0.0)
         along = tl.sum(incoming * (point - anchor), axis=1)
         # the quotients one after another: (a - b)^2 may overflow
-        over = tl.where(outside, along / (a - b), 0.0)
-        pull = over * (a / (a - b)) / tl.where(long > 0, long, 1.0)
-        push = -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0)
+        over = along / (a - b)
+        pull = tl.where(outside, over * (a / (a - b)) / tl.where(long > 0, long, 1.0), 0.0)
+        push = tl.where(outside, -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0), 0.0)
         inner, outer = eta[:, None] * incoming, (1 - eta[:, None]) * incoming
         here, there = body == i[:, None], body == j[:, None]
         for q in tl.static_range(D):

@@ -54,14 +54,15 @@ def _length(point, anchor, center, scale, radius, HUGE: tl.constexpr, SHIFT: tl.
     SHORT: tl.constexpr = 1024 / SHIFT**0.5
     plain = (square < SHIFT) & ((square > 1 / SHIFT) | (radius > SHORT))  # what is that short is inside
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:
-        point, t = near(point, anchor, HUGE)
+        pulled, back = near(point, anchor, HUGE)
+        point, t = tl.where(each(plain), point, pulled), tl.where(plain, t, back)
         v = (point - center) * scale
         long = norm(v, SHIFT)
     return v, long, point, t
 
 
 @triton.jit
-def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.constexpr):
+def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.constexpr, NORMAL: tl.constexpr):
     """a, b and eta."""
     a, b = long0 - radius, long - radius
     if STRICT:
@@ -71,6 +72,7 @@ def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.co
     eta = quotient(a + tl.zeros_like(b), a - b)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
+        eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
         eta = tl.where(sound & (long == long), eta, float("nan"))
     else:
         eta = tl.where((a < 0) & (long == long), tl.where(outside, eta, 1.0), float("nan"))
@@ -83,7 +85,7 @@ def forward(
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, B: tl.constexpr,
     STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
-    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """y; p is c, q is s, and ROOT is sqrt(D)."""
     K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
@@ -101,7 +103,7 @@ def forward(
             kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
         point = tl.load(x + at, mask, other=0.0).to(F)
         _v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
-        _a, _b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT)  # type: ignore[misc]
+        _a, _b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]
         tl.store(y + at, moved(anchor, point, eta), mask)
 
 
@@ -111,7 +113,7 @@ def backward(
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SHARED: tl.constexpr, SCALED: tl.constexpr, STRICT: tl.constexpr, ROOT: tl.constexpr, ANCHORED: tl.constexpr,
     B: tl.constexpr, STAGES: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
-    NARROW: tl.constexpr, SMALLEST: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     K: tl.constexpr = U * (D / 2 + (6 if SCALED else 4))
@@ -129,7 +131,7 @@ def backward(
             kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
         point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
         v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
-        a, b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT)  # type: ignore[misc]
+        a, b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]
         # small times large, one after another: (a - b)^2 may overflow, its inverse vanish
         over = tl.where(b > 0, summed(incoming * (point - anchor)) / (a - b), 0.0)
         unit = v * each(1 / tl.where(long > 0, long, 1.0))
