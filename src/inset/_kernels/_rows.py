@@ -1,9 +1,6 @@
-"""What kernels for sets of vectors share: reading rows, huge points, and lengths.
+"""What kernels share that hold samples as rows, `(B, WIDTH)`: reading them, huge points, and lengths.
 
-A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. These kernels can
-afford some twenty instructions for each number they move: what is the same for all samples is `(1, WIDTH)` and found
-once, before the first tile, what concerns a whole row is found from few sums, and what only extreme numbers need is
-behind an `if` on a whole tile.
+D of the WIDTH coordinates are there. `_tiles.py` has the same for samples that are vectors of any length.
 """
 
 from __future__ import annotations

@@ -45,15 +45,6 @@ def row(
 
 
 @triton.jit
-def number(v, n, N, ROW: tl.constexpr, F: tl.constexpr):
-    """A number for each sample, `(B,)`, or one for all, `(1,)`."""
-    if ROW == 0:
-        return tl.load(v + tl.arange(0, 1)).to(F)
-    else:
-        return tl.load(v + n * ROW, n < N, other=1.0).to(F)
-
-
-@triton.jit
 def each(v):
     """A number for each sample, beside their coordinates."""
     return v[None, :, None]
@@ -73,7 +64,7 @@ def greatest(v):
 
 @triton.jit
 def first(chosen, e):
-    """The first coordinate of each row that is chosen."""
+    """The first place of each row that is chosen."""
     return tl.min(tl.min(tl.where(chosen, e, 2147483647), axis=0), axis=1)
 
 

@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import quotient
-from ._tiles import each, first, greatest, moved, near, number, places, row, summed, tile
+from ._rows import number
+from ._tiles import each, first, greatest, moved, near, places, row, summed, tile
 
 
 @triton.jit

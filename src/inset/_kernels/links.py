@@ -15,24 +15,7 @@ import triton.language as tl
 
 from ._arithmetic import between, divided, quotient, root
 from ._rows import moved
-
-
-@triton.jit
-def each(v):
-    """A number for each sample, `(B,)`, beside numbers for each link."""
-    return v[None, :, None]
-
-
-@triton.jit
-def greatest(v):
-    """The greatest number of the links of each sample."""
-    return tl.max(tl.max(v, axis=0), axis=1)
-
-
-@triton.jit
-def first(chosen, link):
-    """The first link of each sample that is chosen."""
-    return tl.min(tl.min(tl.where(chosen, link, 2147483647), axis=0), axis=1)
+from ._tiles import each, first, greatest, summed
 
 
 @triton.jit
@@ -173,7 +156,7 @@ def forward(
             top = greatest(ratio)
             # h_l / most_l, with the lengths rounded up
             s, which = (tl.sqrt(top) if STRICT else root(top)) * (1 + K) - (1 - K), first(ratio == each(top), link)
-            sound = tl.sum(tl.sum(ratio, axis=0), axis=1) < float("inf")
+            sound = summed(ratio) < float("inf")
         else:
             long0 = root(_square(x0, known * ROW0, i, j, D, F))
             s, which, sound = _worst(  # type: ignore[misc]

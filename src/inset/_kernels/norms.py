@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import quotient, root
-from ._tiles import each, moved, near, norm, number, row, summed, tile
+from ._rows import number
+from ._tiles import each, moved, near, norm, row, summed, tile
 
 
 @triton.jit
