@@ -116,6 +116,7 @@ def forward(
     LINKS: tl.constexpr, LANES: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
     SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
+    """y, eta, and the link that set it or -1; M of the LINKS are there, and ENDS is 2 sqrt(D)."""
     SIZE: tl.constexpr = BODIES * D
     # links of a sample that lanes take at once: as many as there are lanes, or so many that each lane has one sample
     RUN: tl.constexpr = min(LINKS, LANES if LINKS >= 32 else max(LANES // B, 1))  # type: ignore[assignment]
@@ -222,6 +223,7 @@ def backward(
     STRICT: tl.constexpr, ANCHORED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr,
     U: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
+    """The derivatives by x and, if ANCHORED, by the anchor."""
     SIZE: tl.constexpr = BODIES * D
     FAST: tl.constexpr = SHIFT**0.5 / 64
     e = tl.arange(0, WIDTH)[None, :]
