@@ -12,6 +12,7 @@ from torch import Tensor
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Strings
 from inset._kernels import fused as dispatched
+from inset._kernels import strings
 from inset._kernels.strings import fused
 from inset._project import interpolated
 
@@ -69,6 +70,22 @@ def test_kernel_is_the_formula(dtype: torch.dtype, anchors: str, lengths: str) -
     ours, reference = both(*drawn(dtype, anchors, lengths), strict=False)
     for a, b in zip(ours, reference, strict=True):
         torch.testing.assert_close(a, b, rtol=40 * torch.finfo(dtype).eps, atol=40 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("anchors", ["together", "apart"])
+@pytest.mark.parametrize("again", [0, 32])
+def test_weights_are_stored_or_found_again(monkeypatch: pytest.MonkeyPatch, again: int, anchors: str) -> None:
+    """Bodies in the plane, more links than bodies, each on its own scale."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 8, 2, generator=random) * torch.logspace(-1, 2, 6)[:, None, None]
+    links, lengths = torch.combinations(torch.arange(8)), 0.5 + torch.rand(28, generator=random)
+    middle = x.mean(-2, keepdim=True)
+    anchor = middle.expand(6, 8, 2) if anchors == "together" else middle + 0.01 * torch.randn(6, 8, 2, generator=random)
+    for strict in (False, True):
+        ours, reference = both(Strings(links, lengths), x, anchor, strict)
+        for a, b in zip(ours, reference, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("anchors", ["together", "apart"])

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
-from inset._kernels import _launch
+from inset._kernels import _launch, _operator
 from inset._kernels._launch import common, launched, rows, stride
+from inset._kernels._operator import constant
 
 
 class Compiled:
@@ -84,6 +85,24 @@ def test_what_is_compiled_anew(kernel: Kernel, what: str) -> None:
     else:
         run(other, x, y)
     assert len(kernel.first) + len(other.first) == 2 and not kernel.later
+
+
+def test_few_samples_have_more_warps(kernel: Kernel) -> None:
+    """With little else to do, the time of a GPU is that of one program."""
+    warps = []
+    for samples, width in ((1, 512), (264, 512), (5000, 512), (1, 64), (1, 8192)):
+        x = torch.zeros(samples, width)
+        launched(kernel, True, x, width, x, x, D=width)
+        warps.append(kernel.first[-1][2]["num_warps"])
+    assert warps == [8, 8, 1, 1, 16]
+
+
+def test_constants_that_there_are_serve_in_a_graph_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made while a graph is captured belongs to it, and costs a kernel each time it runs."""
+    known = torch.tensor(0.5)
+    monkeypatch.setattr(_operator, "_CONSTANTS", {(0.5, torch.float32, torch.device("cuda", 0)): known})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert constant(0.5, torch.float32, torch.device("cuda", 0)) is known
 
 
 def test_memory_of_launches_is_bounded(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,21 @@ def divided(a, b):
 
 @triton.jit
 def quotient(a, b):
-    """a / b up to one unit in the last place, without the branches of `divided`."""
-    inverse = 1 / b
+    """a / b for b >= 0, up to one unit in the last place, without the branches of `divided`."""
+    inverse = reciprocal(b)
     about = a * inverse
     left = tl.fma(-about, b, a)
     return tl.where(left == left, tl.fma(left, inverse, about), about)  # infinite quotients and divisors
+
+
+@triton.jit
+def reciprocal(b):
+    """1 / b for b >= 0, up to some units in the last place: a GPU has the root, and many instructions for 1 / b."""
+    if b.dtype == tl.float32:
+        inverse = tl.rsqrt(b)
+        return inverse * inverse
+    else:
+        return 1 / b
 
 
 @triton.jit

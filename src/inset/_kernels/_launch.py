@@ -63,6 +63,8 @@ PROGRAMS, MORE = 2112, 4
 """That take turns in tiles: about as many as a GPU runs at once, or more where a tile has more than one sample."""
 WARP, HELD = 2048, 512
 """Bytes of a point that a warp holds, and numbers of several points."""
+FEW, NUMBERS, WARPS = 264, 64, 8
+"""Programs up to which a GPU has nothing else to do, so that more warps share a tile: numbers of each, and how many."""
 STAGES = 3
 """Tiles of points that are on their way at once."""
 
@@ -132,13 +134,13 @@ def _launch(
     width, block, warps, stages = sizes
     size = x.element_size()
     block = block or min(max(1, min(HELD, WARP // size) // width), power(-(-samples // PROGRAMS)))
-    most = PROGRAMS * min(MORE, block)
-    warps, stages = warps or max(1, width * size // WARP), stages or STAGES
+    most, programs = PROGRAMS * min(MORE, block), -(-samples // block)
+    warps = warps or max(1, width * size // WARP, min(block * width // NUMBERS, WARPS) if programs <= FEW else 1)
+    stages = stages or STAGES
     lanes = {"LANES": 32 * warps, "SPAN": 32 * warps * 16 // size}  # and the numbers they read at once
     known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block} | lanes
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
-    programs = -(-samples // block)
     grid = (min(programs, most) if turns else programs, 1, 1)
     return kernel[grid](*arguments, samples, num_warps=warps, num_stages=stages, **numbers), grid, numbers

@@ -108,10 +108,11 @@ def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The number as a tensor, made once and not by a kernel in each call."""
     if torch.compiler.is_compiling() or watched():
         return torch.full((), value, dtype=dtype, device=device)
+    key = (value, dtype, device)
+    if key in _CONSTANTS:
+        return _CONSTANTS[key]
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # what a graph makes is the graph's
         return torch.full((), value, dtype=dtype, device=device)
-    key = (value, dtype, device)
-    if key not in _CONSTANTS:
-        with torch.inference_mode(False):
-            _CONSTANTS[key] = torch.full((), value, dtype=dtype, device=device)
+    with torch.inference_mode(False):
+        _CONSTANTS[key] = torch.full((), value, dtype=dtype, device=device)
     return _CONSTANTS[key]

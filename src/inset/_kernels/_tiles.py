@@ -46,8 +46,8 @@ def row(
 
 @triton.jit
 def each(v):
-    """A number for each sample, beside their coordinates."""
-    return v[None, :, None]
+    """A number for each sample, beside their coordinates: the way back from `summed`, as a compiler sees it."""
+    return v[:, None][None, :, :]
 
 
 @triton.jit

@@ -96,7 +96,7 @@ def forward(
             if STRICT:
                 b = above(z, e, spread, old, scale, most, cut, far, KIND, D, STATES, U, False)
         c = tl.where(outside & (b > 0) & (STRICT or not RAY), b, 0.0)
-        eta = quotient(a + tl.zeros_like(c), a - c)
+        eta = tl.where(c > 0, quotient(tl.zeros_like(c) - a, c - a), 1.0)
         if STRICT:
             eta = tl.where(outside | (t < 1), eta * kept, 1.0)
         eta = tl.where(certain & (b == b), eta, float("nan"))

@@ -70,7 +70,7 @@ def _weighed(long0, long, radius, t, kept, sound, K: tl.constexpr, STRICT: tl.co
         b += K * (long + radius)
     outside = b > 0
     b = tl.where(outside, b, 0.0)
-    eta = quotient(a + tl.zeros_like(b), a - b)
+    eta = quotient(tl.zeros_like(b) - a, b - a)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
         eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact

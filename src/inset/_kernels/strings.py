@@ -16,6 +16,8 @@ from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
+AGAIN = 32
+"""Links up to which a weight is found again on the way back, which costs less than to store it."""
 
 
 def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
@@ -42,20 +44,15 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
 
 @operator("strings")
 def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """y, eta and the link that set it or -1, for x `(N, bodies, d)`.
+    """y and, unless they are found again, eta and the link that set it or -1, for x `(N, bodies, d)`.
 
     `anchor` is `(bodies or 1, d)` and `lengths` is `(m)`, or there are N of them, and everything is contiguous.
     """
-    samples, bodies, d = x.shape
-    width, many = power(bodies * d), power(links.shape[0])
-    y = torch.empty_like(x)
-    eta = x.new_empty(samples, dtype=working(x.dtype))
-    active = x.new_empty(samples, dtype=torch.int32)
-    launched(
-        kernels.forward, True, x, 2 * max(width, many), x, anchor, links, lengths, y, eta, active,
-        BODIES=bodies, D=d, M=links.shape[0], STRICT=strict, ENDS=2.001 * math.sqrt(d), WIDTH=width, LINKS=many,
-        **_layout(anchor, lengths),
-    )  # fmt: skip
+    layout, y = _layout(x, anchor, links, lengths), torch.empty_like(x)
+    kept = 0 if layout["AGAIN"] else x.shape[0]
+    eta, active = x.new_empty(kept, dtype=working(x.dtype)), x.new_empty(kept, dtype=torch.int32)
+    held = 2 * max(layout["WIDTH"], layout["LINKS"])
+    launched(kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active, STRICT=strict, **layout)
     return y, eta, active
 
 
@@ -65,20 +62,23 @@ def strings_backward(
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
-    samples, bodies, d = x.shape
-    if anchored and (anchor.ndim == 2 or anchor.shape[0] != samples):
-        raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {samples} samples")
-    width, dx, dx0 = power(bodies * d), torch.empty_like(x), torch.empty_like(anchor)
+    if anchored and (anchor.ndim == 2 or anchor.shape[0] != x.shape[0]):
+        raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {x.shape[0]} samples")
+    layout, dx, dx0 = _layout(x, anchor, links, lengths), torch.empty_like(x), torch.empty_like(anchor)
+    held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
-        kernels.backward, True, x, width, g, x, anchor, links, lengths, eta, active, dx, dx0,
-        BODIES=bodies, D=d, STRICT=strict, ANCHORED=anchored, WIDTH=width, **_layout(anchor, lengths),
+        kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
+        STRICT=strict, ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
 
 
-def _layout(anchor: Tensor, lengths: Tensor) -> dict[str, Any]:
-    """Where a kernel finds the anchor and the lengths of a sample."""
-    return {"TOGETHER": anchor.shape[-2] == 1, "ROW0": stride(anchor, 2), "ROWL": stride(lengths, 1)}
+def _layout(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor) -> dict[str, Any]:
+    """Sizes, where a kernel finds the anchor and the lengths of a sample, and whether weights are found AGAIN."""
+    (bodies, d), m = x.shape[-2:], links.shape[0]
+    sizes = {"BODIES": bodies, "D": d, "M": m, "ENDS": 2.001 * math.sqrt(d), "WIDTH": power(bodies * d)}
+    rows = {"TOGETHER": anchor.shape[-2] == 1, "ROW0": stride(anchor, 2), "ROWL": stride(lengths, 1)}
+    return sizes | rows | {"LINKS": power(m), "AGAIN": power(m) <= AGAIN}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

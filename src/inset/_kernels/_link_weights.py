@@ -1,0 +1,147 @@
+"""The weight of `chord` for `Strings`, and the link that sets it.
+
+The margin of `strict` is that of `_strict.py`; the displacement of a body is bounded by the largest in the sample.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ._arithmetic import between, divided, quotient, root
+from ._bodies import farthest, read, wide
+from ._tiles import each, first, greatest
+
+
+@triton.jit
+def _ends(x, row, i, j, D: tl.constexpr, F: tl.constexpr):
+    """p_i and p_j of links `(K, 1, RUN)` in the samples at `row`, `(1, B, 1)`."""
+    SIDE: tl.constexpr = triton.next_power_of_2(D)
+    c = tl.arange(0, SIDE)[None, None, None, :]
+    at = row[:, :, :, None] + (i[:, :, :, None] * D + c)
+    to = row[:, :, :, None] + (j[:, :, :, None] * D + c)
+    there = at * 0 + c < D
+    return read(x, at, there, D).to(F), read(x, to, there, D).to(F)
+
+
+@triton.jit
+def _square(x, row, i, j, D: tl.constexpr, F: tl.constexpr):
+    """|p_i - p_j|^2; it may overflow."""
+    first, second = _ends(x, row, i, j, D, F)  # type: ignore[misc]
+    return tl.sum((first - second) * (first - second), axis=3)
+
+
+@triton.jit
+def _length(span):
+    """The lengths of vectors, scaled by their largest coordinate, so that no square overflows."""
+    size = tl.max(tl.abs(span), axis=3)
+    size = tl.where(size > 0, size, 1.0)
+    part = divided(span, size[:, :, :, None] + 0 * span)
+    return tl.where(size < float("inf"), size, float("nan")) * root(tl.sum(part * part, axis=3))
+
+
+@triton.jit
+def _lengths(x, row, x0, row0, i, j, t, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+    """|p_i - p_j| at the point, pulled back by t, and at the anchor, where with all bodies TOGETHER it is 0."""
+    first, second = _ends(x, row, i, j, D, F)  # type: ignore[misc]
+    if TOGETHER:
+        middle, _middle = _ends(x0, row0, 0 * i, 0 * i, D, F)  # type: ignore[misc]
+        first0, second0 = middle, middle
+    else:
+        first0, second0 = _ends(x0, row0, i, j, D, F)  # type: ignore[misc]
+    wide = each(t)[:, :, :, None]
+    return _length(between(first0, first, wide) - between(second0, second, wide)), _length(first0 - second0)
+
+
+@triton.jit
+def _worst(
+    long, long0, most, inverse, link,
+    M: tl.constexpr, TOGETHER: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, U: tl.constexpr,
+):  # fmt: skip
+    """The greatest of h_l(x) / -h_l(x0), 0 if no string is too long; that link; and whether all strings are sound."""
+    h, h0 = long - most, long0 - most
+    if STRICT:
+        h += U * (D / 2 + 6) * (long + most)
+    over = (link < M) & (h > 0)
+    ratio = tl.where(over, h * inverse if TOGETHER else h / tl.where(over, -h0, 1.0), 0.0)
+    s = greatest(ratio)
+    return s, first(ratio == each(s), link), greatest(tl.where((link < M) & ((h != h) | ~(h0 < 0)), 1, 0)) == 0
+
+
+@triton.jit
+def _kept(
+    eta, far, far0, least, most, long0, link,
+    M: tl.constexpr, TOGETHER: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """The factor by which eta shrinks, and whether the anchor is certainly inside.
+
+    Every coordinate of both ends of a string may be off by as much as the largest; ENDS = 2 sqrt(d). A string at y is
+    not longer than it may be, but for what that covers. With all bodies TOGETHER the shortest string decides.
+    """
+    K: tl.constexpr = U * (D / 2 + 4)
+    size = far0 + eta * (far + far0)
+    slip = ENDS * (4 * U * (size + far0) + 1.01 * NARROW * (size + SMALLEST))
+    slip0 = ENDS * (8 * U * far0 + 1.01 * NARROW * (far0 + SMALLEST))
+    if TOGETHER:
+        fixed = 4 * K * least + slip0
+        error = fixed + (4.04 * K + 2 * U) * least + slip
+        depth = least - 2 * fixed
+        return quotient(depth, depth + error), depth > 0
+    else:
+        fixed = 4 * K * (long0 + most) + each(slip0)
+        error = fixed + 4.04 * K * most + each(slip)
+        depth = most - long0 - 2 * fixed
+        room = greatest(tl.where(link < M, -depth / error, -float("inf")))
+        return 1 - 1 / (1 - room), greatest(tl.where((link < M) & ~(depth > 0), 1, 0)) == 0
+
+
+@triton.jit
+def _ordered(v):
+    """Numbers that are not negative as integers of the same order, in which what is no number is the greatest."""
+    return v.to(tl.uint32 if v.dtype == tl.float32 else tl.uint64, bitcast=True)
+
+
+@triton.jit
+def weighed(
+    x, row, x0, row0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
+    M: tl.constexpr, TOGETHER: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr,
+    F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+):  # fmt: skip
+    """eta, the link that sets it, or -1, and the point, pulled back before if it is huge."""
+    FAST: tl.constexpr = SHIFT**0.5 / 64  # coordinates below it have squares
+    K: tl.constexpr = U * (D / 2 + 10) if STRICT else 0.0  # type: ignore[assignment]
+    far = farthest(point)
+    t = tl.full(far.shape, 1.0, F)
+    square = _square(x, row, i, j, D, F)
+    if TOGETHER:
+        long0 = tl.zeros_like(square)
+        ratio = square * (inverse * inverse)
+        top = greatest(_ordered(ratio)).to(F, bitcast=True)
+        # h_l / most_l, with the lengths rounded up
+        s, which = (tl.sqrt(top) if STRICT else root(top)) * (1 + K) - (1 - K), first(ratio == each(top), link)
+        sound = top < float("inf")
+    else:
+        long0 = root(_square(x0, row0, i, j, D, F))
+        s, which, sound = _worst(  # type: ignore[misc]
+            root(square), long0, most, inverse, link, M, TOGETHER, STRICT, D, U
+        )
+    plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST) & (s < float("inf"))
+    if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
+        t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+        long, long0 = _lengths(x, row, x0, row0, i, j, t, TOGETHER, D, F)  # type: ignore[misc]
+        over, worst, good = _worst(  # type: ignore[misc]
+            long, long0, most, inverse, link, M, TOGETHER, STRICT, D, U
+        )
+        s, which, sound = tl.where(plain, s, over), tl.where(plain, which, worst), tl.where(plain, sound, good)
+        point = tl.where(wide(t) < 1, tl.fma(wide(t), point, wide(1 - t) * anchor), point)
+    outside = s > 0
+    eta = quotient(tl.full(far.shape, 1.0, F), tl.where(outside, 1 + s, 1.0))
+    if STRICT:
+        kept, certain = _kept(
+            eta, tl.minimum(far, HUGE), far0, least, most, long0, link, M, TOGETHER, D, ENDS, U, NARROW, SMALLEST
+        )
+        eta = tl.where(certain, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
+    eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
+    return tl.where(whole & sound, eta, float("nan")), tl.where(outside, which, -1), point
