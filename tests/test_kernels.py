@@ -54,8 +54,9 @@ def both(set: Strings, x: Tensor, anchor: Tensor, strict: bool) -> tuple[list[Te
     """y and its derivatives by x and by the anchor: of the kernels, and of the formulas."""
     found = []
     for apply in (fused, lambda *a: interpolated(*a)[0]):
-        leaves = x.clone().requires_grad_(), anchor.clone(memory_format=torch.preserve_format).requires_grad_()
-        y = apply(set, *leaves, "chord", strict)
+        place = anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor  # a clone would lie apart
+        leaves = x.clone().requires_grad_(), place.clone().requires_grad_()
+        y = apply(set, leaves[0], leaves[1].expand(anchor.shape), "chord", strict)
         assert y is not None
         g = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape).to(y.dtype)
         found.append([y.detach(), *torch.autograd.grad(y, leaves, g)])

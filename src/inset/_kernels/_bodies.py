@@ -26,10 +26,10 @@ def _shared_out(COUNT: tl.constexpr, B: tl.constexpr, LANES: tl.constexpr, EACH:
 
 
 @triton.jit
-def places(B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, SPAN: tl.constexpr):
+def places(B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr):
     """Which coordinate is where, bodies shared out as links are, so that both are with the same lanes."""
     SIDE: tl.constexpr = D if triton.next_power_of_2(D) == D and D > 1 else 1  # type: ignore[assignment]
-    body = _shared_out(WIDTH // SIDE, B, LANES, 1 if SIDE > 1 else SPAN // LANES)
+    body = _shared_out(WIDTH // SIDE, B, LANES, 1 if SIDE > 1 else EACH)
     return body[:, :, :, None] * SIDE + tl.arange(0, SIDE)[None, None, None, :]
 
 

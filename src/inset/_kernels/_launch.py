@@ -49,9 +49,9 @@ def stride(v: Tensor, event: int) -> int:
 
 
 def common(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape to which these broadcast; that of torch takes longer where only one is not empty."""
+    """The shape to which these broadcast; that of torch takes longer where those that are not empty are the same."""
     first, *rest = sorted(shapes, key=len, reverse=True)
-    return first if not any(rest) else tuple(torch.broadcast_shapes(*shapes))
+    return first if all([not v or v == first for v in rest]) else tuple(torch.broadcast_shapes(*shapes))
 
 
 def power(n: int) -> int:
@@ -65,6 +65,8 @@ WARP, HELD = 2048, 512
 """Bytes of a point that a warp holds, and numbers of several points."""
 FEW, NUMBERS, WARPS = 264, 64, 8
 """Programs up to which a GPU has nothing else to do, so that more warps share a tile: numbers of each, and how many."""
+LEAST = 128
+"""Bytes of a row that lanes read at once, if there are as many."""
 STAGES = 3
 """Tiles of points that are on their way at once."""
 
@@ -137,7 +139,12 @@ def _launch(
     most, programs = PROGRAMS * min(MORE, block), -(-samples // block)
     warps = warps or max(1, width * size // WARP, min(block * width // NUMBERS, WARPS) if programs <= FEW else 1)
     stages = stages or STAGES
-    lanes = {"LANES": 32 * warps, "SPAN": 32 * warps * 16 // size}  # and the numbers they read at once
+    # lanes, the numbers that each reads at once, and those of a row that are read at once
+    lanes = {
+        "LANES": 32 * warps,
+        "EACH": 16 // size,
+        "SPAN": min(width, max(32 * warps * 16 // size // block, LEAST // size)),
+    }
     known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block} | lanes
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():

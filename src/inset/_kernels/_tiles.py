@@ -1,8 +1,9 @@
 """Tiles of samples for kernels that are bound by the bandwidth of memory: reading them, sums over rows, huge points.
 
 A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. A tile is
-`(WIDTH / RUN, B, RUN)`: all lanes of a program read RUN coordinates of a row at once, so that each lane adds up a long
-row in several short chains rather than in one. These kernels can afford some twenty instructions for each number they
+`(WIDTH / SPAN, B, SPAN)`: lanes read SPAN coordinates of each row at once, so few that a lane has one row, if rows are
+long enough. It is read and written as `(B WIDTH / SPAN, SPAN)`: compilers differ in which of several dimensions they
+share out among lanes first, if each is as good. These kernels can afford some twenty instructions for each number they
 move: what is the same for all samples is found once, before the first tile, what concerns a whole row follows from few
 sums, and what only extreme numbers need is behind an `if` on a whole tile.
 """
@@ -17,31 +18,50 @@ from ._arithmetic import root
 
 @triton.jit
 def places(WIDTH: tl.constexpr, SPAN: tl.constexpr):
-    """Which coordinate is where; SPAN is what all lanes read at once."""
-    RUN: tl.constexpr = SPAN if SPAN < WIDTH else WIDTH
-    return tl.arange(0, WIDTH // RUN)[:, None, None] * RUN + tl.arange(0, RUN)[None, None, :]
+    """Which coordinate is where."""
+    return tl.arange(0, WIDTH // SPAN)[:, None, None] * SPAN + tl.arange(0, SPAN)[None, None, :]
+
+
+@triton.jit
+def _listed(B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr):
+    """Which of the B samples is where, and which coordinate, in a tile as it is read."""
+    part = tl.arange(0, B * WIDTH // SPAN)
+    return part % B, (part // B * SPAN)[:, None] + tl.arange(0, SPAN)[None, :]
 
 
 @triton.jit
 def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
     """The samples of a tile, which of them there are, where their numbers are, and which of those there are."""
-    n, e = (k * B + tl.arange(0, B)).to(tl.int64), places(WIDTH, SPAN)
-    alive = n < N
-    return n, alive, each(n) * D + e, each(alive) & (e < D)
+    n = (k * B + tl.arange(0, B)).to(tl.int64)
+    b, e = _listed(B, WIDTH, SPAN)  # type: ignore[misc]
+    m = (k * B + b).to(tl.int64)
+    return n, n < N, m[:, None] * D + e, (m < N)[:, None] & (e < D)
+
+
+@triton.jit
+def read(x, at, mask, B: tl.constexpr, F: tl.constexpr, other=0.0):
+    """The numbers of a tile."""
+    return tl.load(x + at, mask, other=other).to(F).reshape(at.shape[0] // B, B, at.shape[1])
+
+
+@triton.jit
+def write(y, at, v, mask):
+    """Store the numbers of a tile."""
+    tl.store(y + at, v.reshape(at.shape), mask)
 
 
 @triton.jit
 def row(
-    v, n, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ROW: tl.constexpr, SPAN: tl.constexpr,
+    v, k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, ROW: tl.constexpr, SPAN: tl.constexpr,
     F: tl.constexpr, other=0.0,
 ):  # fmt: skip
-    """Vectors of the samples n, or the same for all of them: then ROW, from one to the next, is 0."""
-    e = places(WIDTH, SPAN)
+    """Vectors of the samples of tile k, or the same for all of them: then ROW, from one to the next, is 0."""
+    b, e = _listed(B, WIDTH, SPAN)  # type: ignore[misc]
     if ROW == 0:
-        e += each(tl.zeros((B,), tl.int32))  # of the shape of a tile, so that lanes hold what they need there
-        return tl.load(v + e, e < D, other=other).to(F)
+        return read(v, e, e < D, B, F, other)
     else:
-        return tl.load(v + each(n) * ROW + e, each(n < N) & (e < D), other=other).to(F)
+        m = (k * B + b).to(tl.int64)
+        return read(v, m[:, None] * ROW + e, (m < N)[:, None] & (e < D), B, F, other)
 
 
 @triton.jit

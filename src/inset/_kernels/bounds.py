@@ -14,9 +14,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import quotient
+from ._arithmetic import quotient, reciprocal
 from ._rows import number
-from ._tiles import each, first, greatest, moved, near, places, row, summed, tile
+from ._tiles import each, first, greatest, moved, near, places, read, row, summed, tile, write
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def _finite(b):
 
 @triton.jit
 def _sides(
-    p, q, n, N,
+    p, q, k, N,
     PLANE: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
     SPAN: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
@@ -55,13 +55,13 @@ def _sides(
         e = places(WIDTH, SPAN) + each(tl.zeros((B,), tl.int32))
         return tl.where(e < D, 0.0, -float("inf")).to(F), tl.full(e.shape, float("inf"), F)
     else:
-        low = row(p, n, N, B, WIDTH, D, ROWP, SPAN, F, -float("inf"))
-        return low, row(q, n, N, B, WIDTH, D, ROWQ, SPAN, F, float("inf"))
+        low = row(p, k, N, B, WIDTH, D, ROWP, SPAN, F, -float("inf"))
+        return low, row(q, k, N, B, WIDTH, D, ROWQ, SPAN, F, float("inf"))
 
 
 @triton.jit
 def _fields(
-    x0, p, q, r, n, N,
+    x0, p, q, r, k, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROW0: tl.constexpr,
     ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr,
     SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
@@ -70,11 +70,11 @@ def _fields(
 
     the factor by which eta shrinks, and whether the anchor is certainly inside.
     """
-    anchor, total = row(x0, n, N, B, WIDTH, D, ROW0, SPAN, F), tl.full((1,), 1.0, F)
+    anchor, total = row(x0, k, N, B, WIDTH, D, ROW0, SPAN, F), tl.full((1,), 1.0, F)
     if PLANE:
-        total = number(r, n, N, ROWR, F)
+        total = number(r, k * B + tl.arange(0, B), N, ROWR, F)
         anchor, _size = _onto(anchor, total, D, 2 * U)  # type: ignore[misc]
-    low, high = _sides(p, q, n, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
+    low, high = _sides(p, q, k, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
     down, up = -1 / (anchor - low), 1 / (high - anchor)
     room, sound = _room(anchor - low, low, anchor, LOOSE, U, NARROW, SMALLEST, STRICT)  # type: ignore[misc]
     if not PLANE:
@@ -112,12 +112,12 @@ def _gauged(given, anchor, total, down, up, PLANE: tl.constexpr, D: tl.constexpr
 
 @triton.jit
 def _excess(
-    point, p, q, n, N,
+    point, p, q, k, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr,
     B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
 ):  # fmt: skip
     """By how much the point is beyond the bounds, with what Python numbers have lost if they are LOOSE."""
-    low, high = _sides(p, q, n, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
+    low, high = _sides(p, q, k, N, PLANE, D, ROWP, ROWQ, B, WIDTH, SPAN, F)  # type: ignore[misc]
     below, above = low - point, point - high
     if LOOSE:  # added to the differences, which are exact there: to the bounds it would be lost in rounding
         below, above = below + U * _finite(low), above + U * _finite(high)
@@ -126,7 +126,7 @@ def _excess(
 
 @triton.jit
 def _weighed(
-    given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
+    given, alive, anchor, total, down, up, kept, sound, p, q, k, N,
     PLANE: tl.constexpr, LOOSE: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ROWP: tl.constexpr,
     ROWQ: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
     EPS: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
@@ -144,7 +144,7 @@ def _weighed(
         point, t = near(given, anchor, HUGE)
         point, away, gauge, size = _gauged(point, anchor, total, down, up, PLANE, D, EPS)
         m = greatest(gauge)
-        outside = _excess(point, p, q, n, N, PLANE, LOOSE, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U) > 0
+        outside = _excess(point, p, q, k, N, PLANE, LOOSE, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U) > 0
     eta = tl.where(outside, quotient(tl.full(m.shape, 1.0, F), tl.where(m > 1, m, 1.0)), 1.0)
     if STRICT:
         eta = tl.where(outside | (t < 1), eta * kept, 1.0)
@@ -166,18 +166,18 @@ def forward(
             x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
+        _n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, total, down, up, kept, sound = _fields(
-                x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
+                x0, p, q, r, k, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
                 SMALLEST,
             )  # fmt: skip
-        given = tl.load(x + at, mask, other=0.0).to(F)
+        given = read(x, at, mask, B, F)
         point, _t, _away, _gauge, _m, eta, _outside = _weighed(  # type: ignore[misc]
-            given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
+            given, alive, anchor, total, down, up, kept, sound, p, q, k, N,
             PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, NORMAL, HUGE,
         )  # fmt: skip
-        tl.store(y + at, moved(anchor, point, eta), mask)
+        write(y, at, moved(anchor, point, eta), mask)
 
 
 @triton.jit
@@ -195,27 +195,24 @@ def backward(
             x0, p, q, r, 0, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW, SMALLEST
         )
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
+        _n, alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, total, down, up, kept, sound = _fields(
-                x0, p, q, r, n, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
+                x0, p, q, r, k, N, PLANE, LOOSE, STRICT, D, ROW0, ROWP, ROWQ, ROWR, B, WIDTH, SPAN, F, U, NARROW,
                 SMALLEST,
             )  # fmt: skip
-        given, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
+        given, incoming = read(x, at, mask, B, F), read(g, at, mask, B, F)
         _point, t, away, gauge, m, eta, outside = _weighed(  # type: ignore[misc]
-            given, alive, anchor, total, down, up, kept, sound, p, q, n, N,
+            given, alive, anchor, total, down, up, kept, sound, p, q, k, N,
             PLANE, LOOSE, STRICT, D, ROWP, ROWQ, B, WIDTH, SPAN, F, U, EPS, NORMAL, HUGE,
         )  # fmt: skip
         which, m = first(gauge == each(m), e), tl.where(m > 1, m, 1.0)
-        back = tl.where(outside, summed(incoming * away) / m / m, 0.0)
+        part = reciprocal(m)
+        back = tl.where(outside, summed(incoming * away) * part * part, 0.0)
         side = down if PLANE else tl.where(away > 0, up, down)
         chosen = tl.where(e == each(which), side, 0.0)
-        inner = each(eta) * incoming - each(back) * chosen
-        if PLANE:
-            inner = _lowered(inner, summed(inner), D)
-        tl.store(dx + at, each(t) * inner, mask)
+        inner = each(t * eta) * incoming - each(t * back) * chosen
+        write(dx, at, _lowered(inner, summed(inner), D) if PLANE else inner, mask)
         if ANCHORED:
-            outer = each(1 - eta) * incoming - each(back * (m - 1)) * chosen
-            if PLANE:
-                outer = _lowered(outer, summed(outer), D)
-            tl.store(dx0 + at, outer + each(1 - t) * inner, mask)
+            outer = each(1 - t * eta) * incoming - each(back * (m - t)) * chosen
+            write(dx0, at, _lowered(outer, summed(outer), D) if PLANE else outer, mask)

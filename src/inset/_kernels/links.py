@@ -22,12 +22,12 @@ def forward(
     x, x0, links, lengths, y, weight, active, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr,
-    WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
     NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there."""
     SIZE: tl.constexpr = BODIES * D
-    e = places(B, WIDTH, D, LANES, SPAN)
+    e = places(B, WIDTH, D, LANES, EACH)
     link, i, j, whole = joined(links, BODIES, M, LINKS, B, LANES)  # type: ignore[misc]
     if ROWL == 0:
         most, inverse, least = limits(lengths, 0, link, M, ROWL, F)  # type: ignore[misc]
@@ -87,14 +87,14 @@ def backward(
     g, x, x0, links, lengths, weight, active, dx, dx0, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, ANCHORED: tl.constexpr,
-    B: tl.constexpr, WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr,
+    B: tl.constexpr, WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr,
     U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
     SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     SIZE: tl.constexpr = BODIES * D
     FAST: tl.constexpr = SHIFT**0.5 / 64
-    e = places(B, WIDTH, D, LANES, SPAN)
+    e = places(B, WIDTH, D, LANES, EACH)
     body, c = e // D, e % D
     if AGAIN:
         link, i, j, whole = joined(links, BODIES, M, LINKS, B, LANES)  # type: ignore[misc]
@@ -150,12 +150,9 @@ def backward(
         write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, D)
         if ANCHORED:
             outer = wide(1 - eta) * incoming + _pushed((1 - t) * eta, incoming, (1 - t) * pull, along, here, there)
-            if TOGETHER:
-                for q in tl.static_range(D):
-                    tl.store(dx0 + n * D + q, total(tl.where(within & (c == q), outer, 0.0)), alive)
-            else:
+            if not TOGETHER:
                 outer = _pushed(tl.full((B,), 1.0, F), outer, push, along0, here, there)
-                write(dx0, at, outer, within, D)
+            write(dx0, at, outer, within, D)
 
 
 @triton.jit

@@ -12,22 +12,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import quotient, root
+from ._arithmetic import quotient, reciprocal, root
 from ._rows import number
-from ._tiles import each, moved, near, norm, row, summed, tile
+from ._tiles import each, moved, near, norm, read, row, summed, tile, write
 
 
 @triton.jit
 def _fields(
-    x0, p, q, r, n, N,
+    x0, p, q, r, k, N,
     D: tl.constexpr, ROW0: tl.constexpr, ROWP: tl.constexpr, ROWQ: tl.constexpr, ROWR: tl.constexpr,
     SCALED: tl.constexpr, B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, F: tl.constexpr,
     SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The anchor, c, s, r and |(x0 - c) s|."""
-    anchor, center = row(x0, n, N, B, WIDTH, D, ROW0, SPAN, F), row(p, n, N, B, WIDTH, D, ROWP, SPAN, F)
-    scale = row(q, n, N, B, WIDTH, D, ROWQ, SPAN, F) if SCALED else 1.0
-    return anchor, center, scale, number(r, n, N, ROWR, F), norm((anchor - center) * scale, SHIFT)
+    anchor, center = row(x0, k, N, B, WIDTH, D, ROW0, SPAN, F), row(p, k, N, B, WIDTH, D, ROWP, SPAN, F)
+    scale = row(q, k, N, B, WIDTH, D, ROWQ, SPAN, F) if SCALED else 1.0
+    return anchor, center, scale, number(r, k * B + tl.arange(0, B), N, ROWR, F), norm((anchor - center) * scale, SHIFT)
 
 
 @triton.jit
@@ -96,16 +96,16 @@ def forward(
         )
         kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
+        _n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
-                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
+                x0, p, q, r, k, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
             kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
-        point = tl.load(x + at, mask, other=0.0).to(F)
+        point = read(x, at, mask, B, F)
         _v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
         _a, _b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]
-        tl.store(y + at, moved(anchor, point, eta), mask)
+        write(y, at, moved(anchor, point, eta), mask)
 
 
 @triton.jit
@@ -124,21 +124,21 @@ def backward(
         )
         kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
-        n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
+        _n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
-                x0, p, q, r, n, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
+                x0, p, q, r, k, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
             kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
-        point, incoming = tl.load(x + at, mask, other=0.0).to(F), tl.load(g + at, mask, other=0.0).to(F)
+        point, incoming = read(x, at, mask, B, F), read(g, at, mask, B, F)
         v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
         a, b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]
-        # small times large, one after another: (a - b)^2 may overflow, its inverse vanish
-        over = tl.where(b > 0, summed(incoming * (point - anchor)) / (a - b), 0.0)
-        unit = v * each(1 / tl.where(long > 0, long, 1.0))
-        inner = each(eta) * incoming + (over * (a / (a - b)))[:, None] * (unit * scale)
-        tl.store(dx + at, each(t) * inner, mask)
+        # small times large, one after another: (b - a)^2 may overflow, its inverse vanish
+        part = reciprocal(b - a)
+        over = tl.where(b > 0, summed(incoming * (point - anchor)) * part, 0.0)
+        unit, pull = v * each(reciprocal(tl.where(long > 0, long, 1.0))) * scale, over * (a * part)
+        write(dx, at, each(t * eta) * incoming + each(t * pull) * unit, mask)
         if ANCHORED:
-            push = -over * (b / (a - b)) / tl.where(long0 > 0, long0, 1.0)
-            outer = each(1 - eta) * incoming + each(push) * ((anchor - center) * scale * scale)
-            tl.store(dx0 + at, outer + each(1 - t) * inner, mask)
+            push = -over * (b * part) / tl.where(long0 > 0, long0, 1.0)
+            outer = each(1 - t * eta) * incoming + each((1 - t) * pull) * unit
+            write(dx0, at, outer + each(push) * ((anchor - center) * scale * scale), mask)

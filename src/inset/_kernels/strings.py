@@ -16,7 +16,7 @@ from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
-AGAIN = 32
+AGAIN = 16
 """Links up to which a weight is found again on the way back, which costs less than to store it."""
 
 
@@ -31,14 +31,14 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     bodies, d = x.shape[-2:]
     if max(bodies * d, links.shape[0]) > WIDEST or d > 16 or anchor.shape[-2:] != x.shape[-2:]:
         return None
-    together = anchor.stride(-2) == 0  # all bodies at one place, as in `Strings.anchor`
-    anchor = anchor[..., :1, :] if together else anchor
     if lengths.ndim == 0 or lengths.shape[-1] != links.shape[0]:
         lengths = lengths.expand(*lengths.shape[:-1], links.shape[0])
     batch = common(x.shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
     alike = x.ndim == 3 and x.shape[:-2] == batch
     points = x if alike else x.expand(*batch, bodies, d).reshape(-1, bodies, d)
-    y, _, _ = strings(points.contiguous(), rows(anchor, batch, 2), links.contiguous(), rows(lengths, batch, 1), strict)
+    if not (alike and anchor.shape == x.shape) and (anchor.ndim > 2 or anchor.requires_grad):
+        anchor = anchor.expand(*batch, bodies, d).reshape(-1, bodies, d)
+    y, _, _ = strings(points.contiguous(), anchor, links.contiguous(), rows(lengths, batch, 1), strict)
     return y if alike else y.reshape(*batch, bodies, d)
 
 
@@ -46,8 +46,9 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
 def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
     """y and, unless they are found again, eta and the link that set it or -1, for x `(N, bodies, d)`.
 
-    `anchor` is `(bodies or 1, d)` and `lengths` is `(m)`, or there are N of them, and everything is contiguous.
+    `anchor` is `(bodies, d)` and `lengths` is `(m)`, or there are N of them, and everything else is contiguous.
     """
+    anchor = _placed(anchor)
     layout, y = _layout(x, anchor, links, lengths), torch.empty_like(x)
     kept = 0 if layout["AGAIN"] else x.shape[0]
     eta, active = x.new_empty(kept, dtype=working(x.dtype)), x.new_empty(kept, dtype=torch.int32)
@@ -62,15 +63,25 @@ def strings_backward(
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
+    anchor = _placed(anchor)
     if anchored and (anchor.ndim == 2 or anchor.shape[0] != x.shape[0]):
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {x.shape[0]} samples")
-    layout, dx, dx0 = _layout(x, anchor, links, lengths), torch.empty_like(x), torch.empty_like(anchor)
+    layout, dx, dx0 = (
+        _layout(x, anchor, links, lengths),
+        torch.empty_like(x),
+        x.new_empty(x.shape if anchored else 0, dtype=anchor.dtype),
+    )
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
         STRICT=strict, ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
+
+
+def _placed(anchor: Tensor) -> Tensor:
+    """The anchor with one body, if all are at one place, as in `Strings.anchor`."""
+    return (anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor).contiguous()
 
 
 def _layout(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Strings(ConvexSet):
         if x is None:
             raise AnchorError("the anchor of Strings is the mean of given positions: pass anchor(x), or an anchor")
         xp = namespace(x)
-        return xp.zeros_like(x) + xp.mean(x, axis=-2, keepdims=True)
+        return xp.broadcast_to(xp.mean(x, axis=-2, keepdims=True), x.shape)
 
     def nearest(self, x: Array) -> Array:
         """y = (I + A^T diag(t) A)^-1 x with (A y)_l = (p_i - p_j) / length_l, t >= 0, and |(A y)_l| = 1 where t_l > 0.
