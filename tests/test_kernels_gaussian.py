@@ -264,3 +264,20 @@ def test_second_derivative_by_the_means_alone() -> None:
         (first,) = torch.autograd.grad(y[0].sin().sum(), means, create_graph=True)
         found.append(torch.autograd.grad(first.square().sum(), means)[0])
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+def test_the_margin_of_many_actions_is_small(kind: Any) -> None:
+    """It is that of all the set, whose terms may all be rounded, but each of them a few times only."""
+    random = torch.Generator().manual_seed(2)
+    scale = 0.3 * torch.randn(1024, generator=random)
+    mean, scale = torch.randn(1024, generator=random), scale if kind == "log_std" else scale.exp()
+    set = GaussianKL(mean, scale, 0.05, False, parameterization=kind)
+    unit = torch.ones(1024) if kind == "log_std" else scale
+    noise = torch.randn(3, 1024, generator=random)
+    x = mean + 0.5 * noise, scale + 0.1 * unit * noise.abs()
+    with np.errstate(all="ignore"):
+        far, most = (fused(set, x, (mean, scale), "chord", strict) for strict in (True, False))
+    assert far is not None and most is not None
+    assert set.contains(far).all()
+    assert ((far[0] - mean).norm(dim=-1) > 0.995 * (most[0] - mean).norm(dim=-1)).all()

@@ -35,13 +35,15 @@ def above(
 ):  # fmt: skip
     """An upper bound of h, given what was computed; `far` is the largest old logarithm.
 
-    For small changes `_blur`, which is about an h that is evaluated in any way, is at most c K |e| with c = 4.01 for
+    For small changes `_blur`, which is about a term that is evaluated in any way, is at most c K |e| with c = 4.01 for
     variances, 6.52 for scales, and K (2 |e| + 1.5 phi) for logarithms, whose differences may be off as well. The sum of
-    |e| is at most the root of D times that of e^2, and phi is at least e^2 / 3, e^2 and e^2.
+    |e| is at most the root of D times that of e^2, and phi is at least e^2 / 3, e^2 and e^2. The sum of terms that are
+    not negative is off by D roundings of itself.
     """
     phi, _slope = curve(e, cut[:, None], KIND, SERIES)  # type: ignore[misc]
     square, bend = tl.sum(z * z, axis=1) / STATES, tl.sum(phi, axis=1)
-    K: tl.constexpr = U * (D + 24)
+    K: tl.constexpr = 24 * U  # of one term
+    summing = U * (D + 60) * bend
     if KIND == LOGARITHM:
         off = 2 * U * (2 * far + 1)
         spare = 1.5 * K * bend + (2.01 * K + 17 * off) * root(1.01 * D * bend) + 17 * D * off * off
@@ -49,11 +51,10 @@ def above(
         spare = 6.6 * K * root(1.01 * D * bend)
     else:
         spare = 4.1 * K * root(3.01 * D * bend)
-    spare += 60 * U * bend
     if not SERIES:
         large = tl.sum(_blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, K), axis=1)
         spare = tl.where(small(tl.max(tl.abs(e), axis=1), KIND), spare, large)
-    return (square + bend) / 2 - epsilon + U * (D * STATES + 24) * square + spare + 2 * U * epsilon
+    return (square + bend) / 2 - epsilon + U * (D * STATES + 24) * square + spare + summing + 2 * U * epsilon
 
 
 @triton.jit
@@ -101,7 +102,7 @@ def everywhere(
     long = root(2 * most)
     slip = root(tl.sum(v * v, axis=1) / STATES) + Z * long
     wide = root(tl.sum(w * w, axis=1))
-    K: tl.constexpr = 2 * U * (D + 12) * D**0.5
+    K: tl.constexpr = 24 * U * D**0.5  # of one term, as above, times the root
     if KIND == LOGARITHM:
         length = root(most * (1 - low))
         off = wide + (Z + 4 * U) * length
@@ -113,4 +114,5 @@ def everywhere(
         left = 1.001 / tl.maximum(tl.maximum(1 + low, least) - off, 1e-3)
         square = 2 + length + off if KIND == SCALE else 0.0 * off
         spare = K * length * (2 + square + left) + (length + off) * left * (1 + 2 * square) * off
-    return 1.01 * (2 * U * (D * STATES + 12) * 2 * most + (long + slip) * slip + spare + 4 * U * epsilon)
+    summing = 2 * U * (D * STATES + D + 60) * 2 * most  # of both sums, each at most 2 epsilon
+    return 1.01 * (summing + (long + slip) * slip + spare + 4 * U * epsilon)
