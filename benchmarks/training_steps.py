@@ -107,7 +107,7 @@ class Policy(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.from_numpy(value)[None].clone()))
 
     def forward(self, states: Tensor, old: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """(mean, log_std); with an old policy and a layer, near the old one.
+        """(mean, log_std); with an old policy, written as the layer wants it, near that one.
 
         Where the layer is the paper's, variances are interpolated.
         """
@@ -117,7 +117,7 @@ class Policy(nn.Module):
             return mean, log_std
         if self.region.layout.parameterization == "log_std":
             return self.region((mean, log_std), old)
-        mean, variance = self.region((mean, torch.exp(2 * log_std)), (old[0], torch.exp(2 * old[1])))
+        mean, variance = self.region((mean, torch.exp(2 * log_std)), old)
         return mean, torch.log(variance) / 2
 
 
@@ -134,12 +134,14 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
 
     def trainee(layer: TrustRegion | None) -> Trainee:
         network = Policy({**start, SPREAD: start[SPREAD] + np.float32(0.2)}, layer).to(device)  # outside
+        variances = layer is not None and layer.layout.parameterization == "covariance"
+        near = (old[0], torch.exp(2 * old[1])) if variances else old
 
         def loss() -> Tensor:
-            mean, log_std = network(seen, old)
+            mean, log_std = network(seen, near)
             return -(torch.exp(log_density(mean, log_std[:, None], played) - before) * advantages).mean()
 
-        return _trainee(network, lambda: network(seen, old), wrap(loss), region)
+        return _trainee(network, lambda: network(seen, near), wrap(loss), region)
 
     layers: dict[str, TrustRegion | None] = {WITHOUT: None, RAY: TrustRegion(epsilon)}
     for label, strict in ((STRICT, True), (LOOSE, False)):
