@@ -46,11 +46,11 @@ def above(
     summing = U * (D + 60) * bend
     if KIND == LOGARITHM:
         off = 2 * U * (2 * far + 1)
-        spare = 1.5 * K * bend + (2.01 * K + 17 * off) * root(1.01 * D * bend) + 17 * D * off * off
+        spare = 1.5 * K * bend + (2.01 * K + 17 * off) * tl.sqrt(1.01 * D * bend) + 17 * D * off * off
     elif KIND == SCALE:
-        spare = 6.6 * K * root(1.01 * D * bend)
+        spare = 6.6 * K * tl.sqrt(1.01 * D * bend)
     else:
-        spare = 4.1 * K * root(3.01 * D * bend)
+        spare = 4.1 * K * tl.sqrt(3.01 * D * bend)
     if not SERIES:
         large = tl.sum(_blur(e, _off(spread, old, scale, 0.0 * spread, KIND, U), KIND, K), axis=1)
         spare = tl.where(small(tl.max(tl.abs(e), axis=1), KIND), spare, large)

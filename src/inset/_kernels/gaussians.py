@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ._arithmetic import quotient
+from ._arithmetic import quotient, reciprocal
 from ._policies import LOGARITHM, changes, crossing, evaluated, filled, loaded, plain, within
 from ._policy_margins import above, bound, everywhere
 from ._rows import moved, tile
@@ -147,7 +147,9 @@ def backward(
             steep = tl.sum(up * (mean - mean0), axis=1) + tl.sum(out * (spread - spread0), axis=1)
             over = tl.where(outside, -along / tl.where(steep > 0, steep, float("inf")) * eta, 0.0)[:, None]
         else:
-            # small times large, one after another: (a - b)^2 may overflow, its inverse vanish
-            over = tl.where(outside, along / (a - b) * (a / (a - b)), 0.0)[:, None]
-        tl.store(dm + place, t[:, None] * (eta[:, None] * pushed + over * up), wide)
-        tl.store(ds + at, t[:, None] * (eta[:, None] * bent + over * out), mask)
+            # small times large, one after another: (b - a)^2 may overflow, its inverse vanish
+            part = reciprocal(tl.where(outside, b - a, 1.0))
+            over = tl.where(outside, along * part * (a * part), 0.0)[:, None]
+        inner, over = (t * eta)[:, None], t[:, None] * over
+        tl.store(dm + place, inner * pushed + over * up, wide)
+        tl.store(ds + at, inner * bent + over * out, mask)
