@@ -59,8 +59,11 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-PROGRAMS, MORE = 2112, 4
-"""That take turns in tiles: about as many as a GPU runs at once, or more where a tile has more than one sample."""
+PROGRAMS, MORE = 2112, 3
+"""Programs that keep a GPU busy, and how many times as many take turns in tiles.
+
+That is 48 for each of 132 processors: whether one runs 4, 6, 8, 12, or 16 of them at once, the last ones fill it.
+"""
 WARP, HELD = 2048, 512
 """Bytes of a point that a warp holds, and numbers of several points."""
 FEW, NUMBERS, WARPS = 264, 64, 8
@@ -136,7 +139,7 @@ def _launch(
     width, block, warps, stages = sizes
     size = x.element_size()
     block = block or min(max(1, min(HELD, WARP // size) // width), power(-(-samples // PROGRAMS)))
-    most, programs = PROGRAMS * min(MORE, block), -(-samples // block)
+    most, programs = PROGRAMS * MORE, -(-samples // block)
     warps = warps or max(1, width * size // WARP, min(block * width // NUMBERS, WARPS) if programs <= FEW else 1)
     stages = stages or STAGES
     # lanes, the numbers that each reads at once, and those of a row that are read at once
