@@ -223,3 +223,14 @@ def test_derivatives_of_a_point_at_the_origin() -> None:
     assert y is not None
     (g,) = torch.autograd.grad(y.sum(), leaf)
     assert torch.equal(g, torch.ones(1, 2, 2))
+
+
+def test_a_string_of_any_length() -> None:
+    """The link whose weight is not asked for does not make a derivative of nothing."""
+    set = Strings(torch.tensor([[0, 1], [1, 2]]), torch.tensor([math.inf, 1.0]))
+    x = torch.tensor([[[0.0, 0.0], [9.0, 0.0], [9.5, 0.0]], [[0.0, 0.0], [9.0, 0.0], [19.0, 0.0]]])
+    with np.errstate(all="ignore"):
+        ours, reference = both(set, x, torch.zeros(2, 1, 2).expand(2, 3, 2), strict=False)
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert torch.equal(ours[0][0], x[0]) and not torch.equal(ours[0][1], x[1])

@@ -144,8 +144,9 @@ def backward(
         b = tl.where(outside, b, 0.0)
         # one after another: (b - a)^2 may overflow
         part = reciprocal(b - a)
-        over = tl.where(outside, total(incoming * (point - anchor)) * part, 0.0)
-        pull, push = over * (a * part) * inverted, -over * (b * part) * inverted0
+        over = total(incoming * (point - anchor)) * part
+        pull = tl.where(outside, over * (a * part) * inverted, 0.0)  # also where a string may have any length
+        push = tl.where(outside, -over * (b * part) * inverted0, 0.0)
         here, there = body == wide(one), body == wide(other)
         write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, D)
         if ANCHORED:

@@ -66,11 +66,8 @@ def strings_backward(
     anchor = _placed(anchor)
     if anchored and (anchor.ndim == 2 or anchor.shape[0] != x.shape[0]):
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {x.shape[0]} samples")
-    layout, dx, dx0 = (
-        _layout(x, anchor, links, lengths),
-        torch.empty_like(x),
-        x.new_empty(x.shape if anchored else 0, dtype=anchor.dtype),
-    )
+    layout, dx = _layout(x, anchor, links, lengths), torch.empty_like(x)
+    dx0 = x.new_empty(x.shape if anchored else 0, dtype=anchor.dtype)
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
