@@ -14,7 +14,7 @@ from torch import Tensor
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import GaussianKL
 from inset._gaussian import PARAMETERIZATIONS
-from inset._kernels import _launch, _policies
+from inset._kernels import _launch, _policies, regions
 from inset._kernels.regions import fused
 from inset._project import interpolated
 
@@ -77,6 +77,38 @@ def test_kernel_is_the_formula(kind: str, method: str, average: bool, each: bool
     ours, reference = both(set, x, anchor, method, strict=False)
     for a, b in zip(ours, reference, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("kind", "method", "average", "each"), [case for case in CASES if case[1] == "chord"])
+def test_weights_found_again_are_those_of_the_way_there(
+    monkeypatch: pytest.MonkeyPatch, kind: str, method: str, average: bool, each: bool, strict: bool
+) -> None:
+    set, anchor, x = region(kind, torch.float32, average, each)
+    found = []
+    for again in (0, 100):
+        monkeypatch.setattr(regions, "AGAIN", again)
+        found.append(both(set, x, anchor, method, strict)[0])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+@pytest.mark.parametrize("actions", [1, 2])
+def test_few_actions(monkeypatch: pytest.MonkeyPatch, kind: Any, actions: int) -> None:
+    """Whose policies a lane reads several at once, and whose weights are found again; the last ones are not there."""
+    monkeypatch.setattr(_launch, "HELD", 128)
+    random, n = torch.Generator().manual_seed(2), 11
+    scale = torch.zeros(actions) if kind == "log_std" else torch.ones(actions)
+    size = torch.logspace(-3, 1, n)[:, None]
+    x = tuple(v + size * torch.randn(n, actions, generator=random) for v in (torch.zeros(actions), scale))
+    set = GaussianKL(torch.zeros(actions), scale, 0.05, False, parameterization=kind)
+    assert regions._layout(n, False, *x, *x, *x, torch.zeros(()))["AGAIN"]
+    for dtype, off in ((torch.float32, 1e-3), (torch.bfloat16, 0.2)):
+        ours, reference = both(set, tuple(v.to(dtype) for v in x), (set.mean, set.covariance), "chord", strict=True)
+        assert set.contains((ours[0], ours[1])).all()
+        for a, b in zip(ours, reference, strict=True):
+            assert ((a - b).float().abs() <= off * (1 + b.float().abs())).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

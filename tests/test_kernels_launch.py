@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,18 @@ from inset._kernels import _launch, _operator
 from inset._kernels._launch import common, launched, rows, stride
 from inset._kernels._operator import constant
 
+H200 = SimpleNamespace(
+    multi_processor_count=132,
+    regs_per_multiprocessor=65536,
+    max_threads_per_multi_processor=2048,
+    shared_memory_per_multiprocessor=233472,
+)
+
 
 class Compiled:
     """What Triton returns from a launch: on a grid it is a function of all arguments."""
+
+    n_regs, metadata = 90, SimpleNamespace(num_warps=1, shared=0)
 
     def __init__(self, calls: list[Any]) -> None:
         self.calls = calls
@@ -45,10 +55,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(_launch, "_direct", lambda kernel: True)
     monkeypatch.setattr(_launch, "_LAUNCHES", {})
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # tensors of the CPU have no index
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: H200)
     return Kernel()
 
 
-def run(kernel: Any, x: torch.Tensor, y: torch.Tensor, d: int = 4, **sizes: int) -> None:
+def run(kernel: Any, x: torch.Tensor, y: torch.Tensor, d: int = 4, **sizes: Any) -> None:
     launched(kernel, True, x, 4, x, y, D=d, **sizes)
 
 
@@ -64,7 +75,7 @@ def test_a_second_call_is_that_of_the_first(kernel: Kernel) -> None:
     assert named["N"] == 8 and named["EPS"] == torch.finfo(torch.float32).eps
 
 
-@pytest.mark.parametrize("what", ["samples", "constant", "dtype", "of y", "address", "block", "kernel"])
+@pytest.mark.parametrize("what", ["samples", "constant", "dtype", "of y", "address", "block", "registers", "kernel"])
 def test_what_is_compiled_anew(kernel: Kernel, what: str) -> None:
     """Whatever the code of a kernel depends on; a wrong one would read what is not there."""
     x, y = torch.zeros(8, 4), torch.zeros(8, 4)
@@ -82,6 +93,9 @@ def test_what_is_compiled_anew(kernel: Kernel, what: str) -> None:
         run(kernel, torch.zeros(40)[1:33].view(8, 4), y)
     elif what == "block":
         run(kernel, x, y, block=2)
+    elif what == "registers":
+        run(kernel, x, y, registers=96)
+        assert kernel.first[1][2]["maxnreg"] == 96 and "maxnreg" not in kernel.first[0][2]
     else:
         run(other, x, y)
     assert len(kernel.first) + len(other.first) == 2 and not kernel.later
@@ -95,6 +109,37 @@ def test_few_samples_have_more_warps(kernel: Kernel) -> None:
         launched(kernel, True, x, width, x, x, D=width)
         warps.append(kernel.first[-1][2]["num_warps"])
     assert warps == [8, 8, 1, 1, 16]
+
+
+@pytest.mark.parametrize(
+    ("registers", "warps", "shared", "at_once"),
+    [(90, 1, 0, 21), (97, 1, 0, 19), (64, 1, 0, 32), (16, 1, 0, 32), (32, 8, 0, 8), (32, 1, 40_000, 5)],
+)
+def test_the_last_programs_fill_the_gpu(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, registers: int, warps: int, shared: int, at_once: int
+) -> None:
+    """A later call has a multiple of the programs that run at once, which is known once the kernel is compiled."""
+    monkeypatch.setattr(Compiled, "n_regs", registers)
+    monkeypatch.setattr(Compiled, "metadata", SimpleNamespace(num_warps=warps, shared=shared))
+    x = torch.empty(3_000_000, 64)
+    for _ in range(2):
+        launched(kernel, True, x, 64, x, x, D=64)
+    (first, _, _), (later, _) = kernel.first[0], kernel.later[0]
+    assert later[0] % (132 * at_once) == 0 and abs(later[0] - first[0]) <= 132 * at_once / 2
+    few = torch.empty(1000, 64)
+    for _ in range(2):
+        launched(kernel, True, few, 64, few, few, D=64)
+    assert kernel.later[-1][0] == kernel.first[-1][0] == (1000, 1, 1)
+
+
+def test_programs_take_some_turns_before_they_are_more(kernel: Kernel) -> None:
+    """What a program begins with is paid for once, and more with long samples."""
+    grids = []
+    for samples, width in ((2000, 64), (100_000, 64), (10**6, 64), (10**7, 64), (10**5, 1024)):
+        x = torch.empty(1, 1).expand(samples, width)
+        launched(kernel, True, x, width, x, x, D=width)
+        grids.append(kernel.first[-1][0][0])
+    assert grids == [2000, 2112, 10**6 // 8 // 14, 6 * 2112, 10**5 // 28]
 
 
 def test_constants_that_there_are_serve_in_a_graph_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,27 @@ def test_long_rows_are_read_in_pieces(name: str, dtype: torch.dtype) -> None:
         assert ((a - b).double().norm(dim=-1) <= 30 * eps * b.double().norm(dim=-1) + 1e-30).all()
 
 
+@pytest.mark.parametrize("name", ["ball", "ellipsoid", "boxes", "simplex"])
+@pytest.mark.parametrize("d", [2, 4])
+def test_short_rows_are_read_several_at_once(name: str, d: int) -> None:
+    """A lane reads several samples, of which the last ones are not there."""
+    random, n, dtype = torch.Generator().manual_seed(3), 11, torch.bfloat16
+    x, axes = torch.randn(n, d, generator=random), 0.5 + torch.rand(d, generator=random)
+    sides = 0.5 + torch.rand(n, d, generator=random)
+    made: dict[str, tuple[ConvexSet, Tensor]] = {
+        "ball": (Ball(torch.zeros(d), 1.0), 0.01 * axes),
+        "ellipsoid": (Ellipsoid(torch.zeros(d), axes, diagonal=True), 0.01 * axes),
+        "boxes": (Box(-sides, sides), 0.01 * axes),
+        "simplex": (Simplex(d), axes / axes.sum()),
+    }
+    set, anchor = made[name]
+    x = (anchor + torch.logspace(-2, 2, n)[:, None] * x).to(dtype)
+    ours, reference = both(set, x, anchor.expand(n, d), strict=True)
+    assert set.contains(ours[0]).all()
+    for a, b in zip(ours, reference, strict=True):
+        assert ((a - b).double().norm(dim=-1) <= 0.25 * b.double().norm(dim=-1) + 0.1 * torch.finfo(dtype).eps).all()
+
+
 def test_batches_broadcast() -> None:
     """Points, anchors and fields may have different batches."""
     set, anchor = sets(torch.float64)["balls"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -59,10 +59,10 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-PROGRAMS, MORE = 2112, 3
-"""Programs that keep a GPU busy, and how many times as many take turns in tiles.
+PROGRAMS, MORE, TURNS = 2112, 6, 14
+"""Programs that keep a GPU busy, how many times as many take turns in tiles, and turns of each before they are more.
 
-That is 48 for each of 132 processors: whether one runs 4, 6, 8, 12, or 16 of them at once, the last ones fill it.
+The more there are, the less the last ones leave idle, and the more often what they begin with is paid for.
 """
 WARP, HELD = 2048, 512
 """Bytes of a point that a warp holds, and numbers of several points."""
@@ -74,12 +74,25 @@ STAGES = 3
 """Tiles of points that are on their way at once."""
 
 
+BLOCKS, RESERVED = 32, 1024
+"""Programs that a processor runs at once at most, and bytes of shared memory that each takes beside its own."""
 MOST = 4096
 """Launches that are remembered."""
 DIRECT = tuple([int(part) for part in triton.__version__.split(".")[:2]]) >= (3, 6)
 """Whether a compiled kernel takes its arguments as its function does; it was otherwise once."""
 _LAUNCHES: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 """Compiled kernels on their grids, and the arguments after the tensors, by all that these depend on."""
+
+
+class Sizes(NamedTuple):
+    """The sizes of a launch; 0 where they follow from others."""
+
+    width: int
+    block: int
+    warps: int
+    stages: int
+    short: bool
+    registers: int
 
 
 def launched(
@@ -92,23 +105,26 @@ def launched(
     block: int = 0,
     warps: int = 0,
     stages: int = 0,
+    short: bool = False,
+    registers: int = 0,
     **constants: Any,
 ) -> None:
     """Run the kernel on samples x of this width, a power of two; where torch compiles, as a part of its graph.
 
     A program is one warp, if a sample fits in there, and takes B samples at a time: few of a small batch, so that there
-    are many programs; with `turns` it goes on to further samples. `block`, `warps` and `stages` set other sizes, and
+    are many programs; with `turns` it goes on to further samples. `block`, `warps` and `stages` set other sizes, with
+    `short` a warp holds as few numbers of a long sample as of several, a lane may use as many `registers`, and
     `samples` is their number, if that is not the first dimension of x. Of the numbers of precision and the constants
     the kernel gets those that it asks for.
     """
-    samples, sizes = samples or x.shape[0], (width, block, warps, stages)
+    samples, sizes = samples or x.shape[0], Sizes(width, block, warps, stages, short, registers)
     if not _direct(kernel):
         _launch(kernel, turns, x, samples, sizes, arguments, constants)
         return
     if x.device.index != torch.cuda.current_device():  # on which Triton launches
         with torch.cuda.device(x.device):
             return launched(kernel, turns, x, width, *arguments, samples=samples, block=block, warps=warps,
-                            stages=stages, **constants)  # fmt: skip
+                            stages=stages, short=short, registers=registers, **constants)  # fmt: skip
     # what is compiled depends on numbers, on dtypes, and on which addresses are multiples of 16
     key = (id(kernel), samples, x.device, x.dtype, *sizes, *constants.values())
     key += tuple([v.dtype for v in arguments]) + tuple([v.data_ptr() & 15 for v in arguments])
@@ -116,9 +132,21 @@ def launched(
         found[0](*arguments, *found[1])
         return
     compiled, grid, numbers = _launch(kernel, turns, x, samples, sizes, arguments, constants)
+    if turns and grid[0] < -(-samples // numbers["B"]):
+        grid = (_rounded(grid[0], compiled, x.device), 1, 1)
     if len(_LAUNCHES) >= MOST:
         _LAUNCHES.clear()
     _LAUNCHES[key] = compiled[grid], (samples, *[numbers[name] for name in kernel.arg_names[len(arguments) + 1 :]])
+
+
+def _rounded(programs: int, compiled: Any, device: torch.device) -> int:
+    """About as many programs, so many that the last ones fill the GPU: a multiple of those that it runs at once."""
+    here, known = torch.cuda.get_device_properties(device), compiled.metadata
+    threads = 32 * known.num_warps
+    registers = max(1, -(-compiled.n_regs // 8)) * 8 * threads  # which are given out in eights
+    once = min(BLOCKS, here.regs_per_multiprocessor // registers, here.max_threads_per_multi_processor // threads)
+    once = here.multi_processor_count * min(once, here.shared_memory_per_multiprocessor // (known.shared + RESERVED))
+    return max(1, round(programs / once)) * once if programs > once else programs
 
 
 def _direct(kernel: Any) -> bool:
@@ -131,26 +159,28 @@ def _launch(
     turns: bool,
     x: Tensor,
     samples: int,
-    sizes: tuple[int, int, int, int],
+    sizes: Sizes,
     arguments: tuple[Tensor, ...],
     constants: dict[str, Any],
 ) -> tuple[Any, tuple[int, int, int], dict[str, Any]]:
     """Run the kernel by Triton's own means; what that returns, the grid, and the constants."""
-    width, block, warps, stages = sizes
-    size = x.element_size()
-    block = block or min(max(1, min(HELD, WARP // size) // width), power(-(-samples // PROGRAMS)))
-    most, programs = PROGRAMS * MORE, -(-samples // block)
-    warps = warps or max(1, width * size // WARP, min(block * width // NUMBERS, WARPS) if programs <= FEW else 1)
-    stages = stages or STAGES
-    # lanes, the numbers that each reads at once, and those of a row that are read at once
-    lanes = {
-        "LANES": 32 * warps,
-        "EACH": 16 // size,
-        "SPAN": min(width, max(32 * warps * 16 // size // block, LEAST // size)),
-    }
+    size, width = x.element_size(), sizes.width
+    held, each = min(HELD, WARP // size), 16 // size
+    block = sizes.block or min(max(1, held // width), power(-(-samples // PROGRAMS)))
+    programs = -(-samples // block)
+    most = min(max(PROGRAMS, programs // (TURNS * max(1, width // HELD))), PROGRAMS * MORE)
+    spread = min(block * width // NUMBERS, WARPS) if programs <= FEW else 1
+    warps = sizes.warps or max(1, width // (held if sizes.short else WARP // size), spread)
+    # lanes, the numbers that each reads at once, and those of a row, or of several short ones, that are read at once
+    several = constants.get("D") == width < each <= block * width
+    span = each if several else min(width, max(32 * warps * each // block, LEAST // size))
+    lanes = {"LANES": 32 * warps, "EACH": each, "SPAN": span}
     known = precision(x.dtype) | {"STAGES": STAGES} | constants | {"B": block} | lanes
     numbers = {name: v for name, v in known.items() if name in kernel.arg_names}
+    options = {"num_warps": warps, "num_stages": sizes.stages or STAGES}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
+    elif sizes.registers:
+        options["maxnreg"] = sizes.registers
     grid = (min(programs, most) if turns else programs, 1, 1)
-    return kernel[grid](*arguments, samples, num_warps=warps, num_stages=stages, **numbers), grid, numbers
+    return kernel[grid](*arguments, samples, **options, **numbers), grid, numbers

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import between, divided, quotient, root
-from ._bodies import farthest, read, wide
+from ._bodies import farthest, ordered, read, wide
 from ._tiles import each, first, greatest
 
 
@@ -97,12 +97,6 @@ def _kept(
 
 
 @triton.jit
-def _ordered(v):
-    """Numbers that are not negative as integers of the same order, in which what is no number is the greatest."""
-    return v.to(tl.uint32 if v.dtype == tl.float32 else tl.uint64, bitcast=True)
-
-
-@triton.jit
 def weighed(
     x, row, x0, row0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
     M: tl.constexpr, TOGETHER: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr,
@@ -118,7 +112,7 @@ def weighed(
     if TOGETHER:
         long0 = tl.zeros_like(square)
         ratio = square * (inverse * inverse)
-        top = greatest(_ordered(ratio)).to(F, bitcast=True)
+        top = greatest(ordered(ratio)).to(F, bitcast=True)
         # h_l / most_l, with the lengths rounded up
         s, which = (tl.sqrt(top) if STRICT else root(top)) * (1 + K) - (1 - K), first(ratio == each(top), link)
         sound = top < float("inf")

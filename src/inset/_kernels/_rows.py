@@ -9,14 +9,29 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import root
+from ._tiles import several
 
 
 @triton.jit
-def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr):
-    """The samples of a tile, which of them there are, where their numbers are, and which of those there are."""
-    n = (k * B + tl.arange(0, B)).to(tl.int64)
-    e, alive = tl.arange(0, WIDTH), n < N
-    return n, alive, n[:, None] * D + e[None, :], alive[:, None] & (e < D)[None, :]
+def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, EACH: tl.constexpr):
+    """Where the numbers of a tile of samples are, and which of those there are; a lane can read EACH at once."""
+    if WIDTH == D and D < EACH and B * D >= EACH:
+        return several(k, N, B, D, EACH)
+    else:
+        n, e = (k * B + tl.arange(0, B)).to(tl.int64)[:, None], tl.arange(0, WIDTH)[None, :]
+        return n * D + e, (n < N) & (e < D)
+
+
+@triton.jit
+def read(x, at, mask, B: tl.constexpr):
+    """The numbers of a tile, `(B, WIDTH)`."""
+    return tl.load(x + at, mask, other=0.0).reshape(B, at.shape[0] * at.shape[1] // B)
+
+
+@triton.jit
+def write(y, at, v, mask):
+    """Store the numbers of a tile."""
+    tl.store(y + at, v.reshape(at.shape), mask)
 
 
 @triton.jit

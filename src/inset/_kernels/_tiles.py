@@ -3,9 +3,12 @@
 A program takes tiles of B samples in turn, a row of WIDTH coordinates each, of which D are there. A tile is
 `(WIDTH / SPAN, B, SPAN)`: lanes read SPAN coordinates of each row at once, so few that a lane has one row, if rows are
 long enough. It is read and written as `(B WIDTH / SPAN, SPAN)`: compilers differ in which of several dimensions they
-share out among lanes first, if each is as good. These kernels can afford some twenty instructions for each number they
-move: what is the same for all samples is found once, before the first tile, what concerns a whole row follows from few
-sums, and what only extreme numbers need is behind an `if` on a whole tile.
+share out among lanes first, if each is as good. Rows shorter than what a lane reads at once, of which all is there, it
+reads several at a time: then SPAN is greater than WIDTH.
+
+These kernels can afford some twenty instructions for each number they move: what is the same for all samples is found
+once, before the first tile, what concerns a whole row follows from few sums, and what only extreme numbers need is
+behind an `if` on a whole tile.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ from ._arithmetic import root
 @triton.jit
 def places(WIDTH: tl.constexpr, SPAN: tl.constexpr):
     """Which coordinate is where."""
-    return tl.arange(0, WIDTH // SPAN)[:, None, None] * SPAN + tl.arange(0, SPAN)[None, None, :]
+    PART: tl.constexpr = min(SPAN, WIDTH)  # type: ignore[assignment]
+    return tl.arange(0, WIDTH // PART)[:, None, None] * PART + tl.arange(0, PART)[None, None, :]
 
 
 @triton.jit
 def _listed(B: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr):
     """Which of the B samples is where, and which coordinate, in a tile as it is read."""
-    part = tl.arange(0, B * WIDTH // SPAN)
-    return part % B, (part // B * SPAN)[:, None] + tl.arange(0, SPAN)[None, :]
+    part, e = tl.arange(0, B * WIDTH // SPAN)[:, None], tl.arange(0, SPAN)[None, :]
+    if SPAN > WIDTH:
+        return (part * SPAN + e) // WIDTH, (part * SPAN + e) % WIDTH
+    else:
+        return part % B, part // B * SPAN + e
 
 
 @triton.jit
@@ -35,13 +42,26 @@ def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, SPAN: tl.c
     n = (k * B + tl.arange(0, B)).to(tl.int64)
     b, e = _listed(B, WIDTH, SPAN)  # type: ignore[misc]
     m = (k * B + b).to(tl.int64)
-    return n, n < N, m[:, None] * D + e, (m < N)[:, None] & (e < D)
+    if SPAN > WIDTH:
+        at, mask = several(k, N, B, D, SPAN)  # type: ignore[misc]
+        return n, n < N, at, mask
+    else:
+        return n, n < N, m * D + e, (m < N) & (e < D)
+
+
+@triton.jit
+def several(k, N, B: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
+    """Where the numbers of a tile are, and which of those there are: several rows of D follow one another in a SPAN."""
+    f = tl.arange(0, B * D // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
+    return tl.cast(k, tl.int64) * (B * D) + f, f < tl.minimum(N - k * B, B) * D
 
 
 @triton.jit
 def read(x, at, mask, B: tl.constexpr, F: tl.constexpr, other=0.0):
     """The numbers of a tile."""
-    return tl.load(x + at, mask, other=other).to(F).reshape(at.shape[0] // B, B, at.shape[1])
+    PARTS: tl.constexpr = max(1, at.shape[0] // B)  # type: ignore[assignment]
+    WHOLE: tl.constexpr = at.shape[0] * at.shape[1]
+    return tl.load(x + at, mask, other=other).to(F).reshape(PARTS, B, WHOLE // (B * PARTS))
 
 
 @triton.jit
@@ -61,7 +81,7 @@ def row(
         return read(v, e, e < D, B, F, other)
     else:
         m = (k * B + b).to(tl.int64)
-        return read(v, m[:, None] * ROW + e, (m < N)[:, None] & (e < D), B, F, other)
+        return read(v, m * ROW + e, (m < N) & (e < D), B, F, other)
 
 
 @triton.jit

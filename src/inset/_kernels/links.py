@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import between, reciprocal
-from ._bodies import anchors, farthest, joined, limits, places, tile, total, wide, write
+from ._bodies import anchors, checked, farthest, joined, limits, places, tile, total, wide, write
 from ._link_weights import weighed
-from ._tiles import each
+from ._tiles import each, greatest
 
 
 @triton.jit
@@ -27,28 +27,36 @@ def forward(
 ):  # fmt: skip
     """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there."""
     SIZE: tl.constexpr = BODIES * D
-    e = places(B, WIDTH, D, LANES, EACH)
-    link, i, j, whole = joined(links, BODIES, M, LINKS, B, LANES)  # type: ignore[misc]
+    e = places(B, WIDTH, LANES, EACH)
+    # everything is asked for before anything is waited for
+    ahead = tile(x, tl.program_id(0), N, e, B, SIZE)
+    link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
     if ROWL == 0:
-        most, inverse, least = limits(lengths, 0, link, M, ROWL, F)  # type: ignore[misc]
+        most = limits(lengths, 0, link, M, ROWL, F)
     if ROW0 == 0:
-        anchor, far0 = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)  # type: ignore[misc]
-    ahead = tile(x, tl.program_id(0), N, e, B, SIZE, D)
+        anchor = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)
+    i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
+    if ROWL == 0:
+        inverse, least = 1 / most, -greatest(-most)
+    if ROW0 == 0:
+        far0 = farthest(anchor)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         alive, known = n < N, each(tl.minimum(n, N - 1))  # samples that there are
         point = ahead.to(F)
-        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE, D)
+        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE)
         if ROWL != 0:
-            most, inverse, least = limits(lengths, known, link, M, ROWL, F)
+            most = limits(lengths, known, link, M, ROWL, F)
+            inverse, least = 1 / most, -greatest(-most)
         if ROW0 != 0:
-            anchor, far0 = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+            anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+            far0 = farthest(anchor)
         eta, which, point = weighed(  # type: ignore[misc]
             x, known * SIZE, x0, known * ROW0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
             M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT,
         )  # fmt: skip
         result = tl.fma(wide(eta), point, wide(1 - eta) * anchor)  # as a sum it is the point itself at 1
-        write(y, wide(n) * SIZE + e, result, wide(alive) & (e < SIZE), D)
+        write(y, wide(n) * SIZE + e, result, wide(alive) & (e < SIZE), SIZE)
         if not AGAIN:
             tl.store(weight + n, eta, alive)
             tl.store(active + n, which, alive)
@@ -94,28 +102,35 @@ def backward(
     """The derivatives by x and, if ANCHORED, by the anchor."""
     SIZE: tl.constexpr = BODIES * D
     FAST: tl.constexpr = SHIFT**0.5 / 64
-    e = places(B, WIDTH, D, LANES, EACH)
+    e = places(B, WIDTH, LANES, EACH)
     body, c = e // D, e % D
+    ahead, coming = tile(x, tl.program_id(0), N, e, B, SIZE), tile(g, tl.program_id(0), N, e, B, SIZE)
     if AGAIN:
-        link, i, j, whole = joined(links, BODIES, M, LINKS, B, LANES)  # type: ignore[misc]
+        link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
         if ROWL == 0:
-            most, inverse, least = limits(lengths, 0, link, M, ROWL, F)  # type: ignore[misc]
+            most = limits(lengths, 0, link, M, ROWL, F)
     if ROW0 == 0:
-        anchor, far0 = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)  # type: ignore[misc]
-    ahead, coming = tile(x, tl.program_id(0), N, e, B, SIZE, D), tile(g, tl.program_id(0), N, e, B, SIZE, D)
+        anchor = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)
+        far0 = farthest(anchor)
+    if AGAIN:
+        i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
+        if ROWL == 0:
+            inverse, least = 1 / most, -greatest(-most)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         alive, known = n < N, tl.minimum(n, N - 1)
         at, within = wide(n) * SIZE + e, wide(alive) & (e < SIZE)
         point, incoming = ahead.to(F), coming.to(F)
-        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE, D)
-        coming = tile(g, k + tl.num_programs(0), N, e, B, SIZE, D)
+        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE)
+        coming = tile(g, k + tl.num_programs(0), N, e, B, SIZE)
         if ROW0 != 0:
-            anchor, far0 = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+            anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+            far0 = farthest(anchor)
         row, row0, far = known * SIZE, known * ROW0, farthest(point)
         if AGAIN:
             if ROWL != 0:
-                most, inverse, least = limits(lengths, each(known), link, M, ROWL, F)
+                most = limits(lengths, each(known), link, M, ROWL, F)
+                inverse, least = 1 / most, -greatest(-most)
             eta, which, _point = weighed(  # type: ignore[misc]
                 x, each(row), x0, each(row0), point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
                 M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT,
@@ -148,12 +163,12 @@ def backward(
         pull = tl.where(outside, over * (a * part) * inverted, 0.0)  # also where a string may have any length
         push = tl.where(outside, -over * (b * part) * inverted0, 0.0)
         here, there = body == wide(one), body == wide(other)
-        write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, D)
+        write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, SIZE)
         if ANCHORED:
             outer = wide(1 - eta) * incoming + _pushed((1 - t) * eta, incoming, (1 - t) * pull, along, here, there)
             if not TOGETHER:
                 outer = _pushed(tl.full((B,), 1.0, F), outer, push, along0, here, there)
-            write(dx0, at, outer, within, D)
+            write(dx0, at, outer, within, SIZE)
 
 
 @triton.jit

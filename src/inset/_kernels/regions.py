@@ -18,6 +18,8 @@ from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 8192
 """Means up to which one program holds them all."""
+AGAIN = 4
+"""Means and scales of a sample up to which weights are found again on the way back, cheaper than to store them."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Pair = tuple[Tensor, Tensor]
 KINDS = {name: k for k, name in enumerate(PARAMETERIZATIONS)}
@@ -71,17 +73,19 @@ def gaussian(
     means: Tensor, scales: Tensor, means0: Tensor, scales0: Tensor, mean: Tensor, scale: Tensor, epsilon: Tensor,
     kind: int, ray: bool, average: bool, strict: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The means and scales of the result and eta, for means `(..., K, d)`, or `(..., d)`, and scales `(..., d)`.
+    """The means and scales of the result and, unless it is found again, eta.
 
-    Fields and epsilon are there once or for each sample, and everything is contiguous.
+    Means are `(..., K, d)`, or `(..., d)`, and scales `(..., d)`. Fields and epsilon are there once or for each sample,
+    and everything is contiguous.
     """
     samples = scales.numel() // scales.shape[-1]
-    y, v, eta = torch.empty_like(means), torch.empty_like(scales), means.new_empty(samples, dtype=torch.float32)
+    layout = _layout(samples, ray, means, scales, means0, scales0, mean, scale, epsilon)
+    y, v = torch.empty_like(means), torch.empty_like(scales)
+    eta = means.new_empty(0 if layout["AGAIN"] else samples, dtype=torch.float32)
     launched(
         gaussians.forward, True, means, _width(means, samples),
         means, scales, means0, scales0, mean, scale, epsilon, y, v, eta,
-        samples=samples, KIND=kind, RAY=ray, STRICT=strict,
-        **_layout(samples, means, scales, means0, scales0, mean, scale, epsilon),
+        samples=samples, KIND=kind, STRICT=strict, **layout,
     )  # fmt: skip
     return y, v, eta
 
@@ -89,14 +93,15 @@ def gaussian(
 @operator("gaussian_backward")
 def gaussian_backward(
     g: Tensor, g2: Tensor, means: Tensor, scales: Tensor, means0: Tensor, scales0: Tensor, mean: Tensor, scale: Tensor,
-    epsilon: Tensor, eta: Tensor, kind: int, ray: bool,
+    epsilon: Tensor, eta: Tensor, kind: int, ray: bool, strict: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by the means and by the scales."""
     dm, ds, samples = torch.empty_like(means), torch.empty_like(scales), scales.numel() // scales.shape[-1]
     launched(
         gaussians.backward, True, means, _width(means, samples),
         g, g2, means, scales, means0, scales0, mean, scale, epsilon, eta, dm, ds,
-        samples=samples, KIND=kind, RAY=ray, **_layout(samples, means, scales, means0, scales0, mean, scale, epsilon),
+        samples=samples, KIND=kind, STRICT=strict,
+        **_layout(samples, ray, means, scales, means0, scales0, mean, scale, epsilon),
     )  # fmt: skip
     return dm, ds
 
@@ -107,13 +112,14 @@ def _width(means: Tensor, samples: int) -> int:
     return 2 * width if 2 * width * means.element_size() <= WARP else width
 
 
-def _layout(samples: int, means: Tensor, scales: Tensor, *fields: Tensor) -> dict[str, Any]:
+def _layout(samples: int, ray: bool, means: Tensor, scales: Tensor, *fields: Tensor) -> dict[str, Any]:
     """Sizes, and how far it is from one sample to the next in each field: 0 if they share it, and whether all do."""
     d, every = scales.shape[-1], means.numel() // samples
     sizes = {"D": d, "STATES": every // d, "WIDTH": power(d), "WIDE": power(every)}
     counts = zip(("ROWM", "ROWS", "ROWQ", "ROWC", "ROWE"), fields, (every, d, every, d, 1), strict=True)
     strides = {name: 0 if v.numel() == count else count for name, v, count in counts}
-    return strides | sizes | {"SHARED": not any(strides.values())}
+    again = not ray and every + d <= AGAIN
+    return strides | sizes | {"SHARED": not any(strides.values()), "RAY": ray, "AGAIN": again}
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -127,7 +133,8 @@ def _derivatives(ctx: Any, g: Tensor | None, g2: Tensor | None, *_: Any) -> tupl
     g, g2 = (torch.zeros_like(x) if v is None else v for v, x in ((g, means), (g2, scales)))
     if by_formulas(g, g2):
         return differentiated(ctx, lambda m, s: _formulas(ctx, m, s, *fields), (means, scales), (g, g2))
-    return gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, ctx.kind, ctx.ray)
+    rest = ctx.kind, ctx.ray, ctx.strict
+    return gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, *rest)
 
 
 def _formulas(ctx: Any, means: Tensor, scales: Tensor, *fields: Tensor) -> tuple[Tensor, Tensor]:

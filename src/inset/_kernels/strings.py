@@ -16,6 +16,11 @@ from ._operator import by_formulas, constant, differentiated, operator
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
+REGISTERS = 96
+"""Registers with which a lane can do, if bodies are together at the anchor and a kernel does not do everything.
+
+Given more it takes more, and fewer programs run at once.
+"""
 AGAIN = 16
 """Links up to which a weight is found again on the way back, which costs less than to store it."""
 
@@ -53,7 +58,10 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
     kept = 0 if layout["AGAIN"] else x.shape[0]
     eta, active = x.new_empty(kept, dtype=working(x.dtype)), x.new_empty(kept, dtype=torch.int32)
     held = 2 * max(layout["WIDTH"], layout["LINKS"])
-    launched(kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active, STRICT=strict, **layout)
+    launched(
+        kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active,
+        short=True, registers=_registers(x, layout["TOGETHER"]), STRICT=strict, **layout,
+    )  # fmt: skip
     return y, eta, active
 
 
@@ -71,7 +79,8 @@ def strings_backward(
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
-        STRICT=strict, ANCHORED=anchored, **layout,
+        short=True, registers=_registers(x, layout["TOGETHER"] and not layout["AGAIN"]), STRICT=strict,
+        ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
 
@@ -79,6 +88,11 @@ def strings_backward(
 def _placed(anchor: Tensor) -> Tensor:
     """The anchor with one body, if all are at one place, as in `Strings.anchor`."""
     return (anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor).contiguous()
+
+
+def _registers(x: Tensor, few: bool) -> int:
+    """How many a lane may use, if it can do with few."""
+    return REGISTERS if few and x.element_size() < 8 else 0
 
 
 def _layout(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor) -> dict[str, Any]:
