@@ -216,6 +216,15 @@ def test_neighbours_change_nothing() -> None:
     assert torch.equal(alone, beside)
 
 
+def test_balls_of_any_size() -> None:
+    """A sample without a constraint has the derivative 1, beside one that is outside."""
+    x, anchor = torch.tensor([[3.0, 4.0], [3.0, 4.0]]), torch.zeros(2, 2)
+    ours, reference = both(Ball(anchor, torch.tensor([math.inf, 1.0])), x, anchor, strict=False)
+    assert torch.equal(ours[1][0], torch.tensor([-1.0, -1 / 3]))  # the incoming one
+    for a, b in zip(ours, reference, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_gauges_that_overflow() -> None:
     y = fused(Box(-1e-25, 1e-25), torch.tensor([[1e20, 0, 0, 0, -1e20]]), torch.zeros(D), strict=True)
     assert torch.equal(y, torch.zeros(1, D))

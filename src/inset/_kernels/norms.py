@@ -136,7 +136,8 @@ def backward(
         # small times large, one after another: (b - a)^2 may overflow, its inverse vanish
         part = reciprocal(b - a)
         over = tl.where(b > 0, summed(incoming * (point - anchor)) * part, 0.0)
-        unit, pull = v * each(reciprocal(tl.where(long > 0, long, 1.0))) * scale, over * (a * part)
+        unit = v * each(reciprocal(tl.where(long > 0, long, 1.0))) * scale
+        pull = tl.where(b > 0, over * (a * part), 0.0)  # also where any radius will do
         write(dx, at, each(t * eta) * incoming + each(t * pull) * unit, mask)
         if ANCHORED:
             push = -over * (b * part) / tl.where(long0 > 0, long0, 1.0)
