@@ -183,6 +183,21 @@ def test_where_there_is_no_kernel() -> None:
     assert dispatched(Ball(torch.zeros(2), 1.0), x[..., 0, :2], x[..., 0, :2], "chord", True) is None
 
 
+def test_one_length_for_all_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not copied for each link in each call, which would be a kernel."""
+    set, x, anchor = drawn(torch.float32, "together", "number")
+    given: list[Tensor] = []
+
+    def spy(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
+        given.append(lengths)
+        return x, x, x
+
+    monkeypatch.setattr(strings, "strings", spy)
+    for _ in range(2):
+        fused(set, x, anchor, "chord", True)
+    assert given[0] is given[1] and given[0].tolist() == [1.5] * len(LINKS)
+
+
 def test_strings_as_long_as_they_may_be() -> None:
     """Rounding may show them as no longer, and so they are shortened by as much."""
     angle = torch.linspace(0, 6.28, 500, dtype=torch.float64)

@@ -101,18 +101,18 @@ def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
     return lambda function: Operator(name, function)
 
 
-_CONSTANTS: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
+_CONSTANTS: dict[tuple[Any, ...], Tensor] = {}
 
 
-def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant(value: float, dtype: torch.dtype, device: torch.device, *size: int) -> Tensor:
     """The number as a tensor, made once and not by a kernel in each call."""
     if torch.compiler.is_compiling() or watched():
-        return torch.full((), value, dtype=dtype, device=device)
-    key = (value, dtype, device)
+        return torch.full(size, value, dtype=dtype, device=device)
+    key = (value, dtype, device, *size)
     if key in _CONSTANTS:
         return _CONSTANTS[key]
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # what a graph makes is the graph's
-        return torch.full((), value, dtype=dtype, device=device)
+        return torch.full(size, value, dtype=dtype, device=device)
     with torch.inference_mode(False):
-        _CONSTANTS[key] = torch.full((), value, dtype=dtype, device=device)
+        _CONSTANTS[key] = torch.full(size, value, dtype=dtype, device=device)
     return _CONSTANTS[key]

@@ -27,24 +27,27 @@ AGAIN = 16
 
 def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) -> Tensor | None:
     """g(x) by the kernels, or None where they do not apply."""
-    links, lengths = set.links, set.lengths
-    if not isinstance(lengths, Tensor):
-        lengths = constant(float(lengths), working(x.dtype), x.device)
-    fit = lengths.dtype == working(x.dtype) and anchor.dtype in (x.dtype, lengths.dtype) and isinstance(links, Tensor)
-    if method != "chord" or not fit or lengths.requires_grad or links.ndim != 2 or 0 in (*x.shape, *links.shape):
+    links, lengths, wide = set.links, set.lengths, working(x.dtype)
+    if method != "chord" or not isinstance(links, Tensor) or links.ndim != 2 or 0 in (x.numel(), links.numel()):
         return None
-    bodies, d = x.shape[-2:]
-    if max(bodies * d, links.shape[0]) > WIDEST or d > 16 or anchor.shape[-2:] != x.shape[-2:]:
+    if not isinstance(lengths, Tensor):
+        lengths = constant(float(lengths), wide, x.device, links.shape[0])
+    if lengths.dtype != wide or lengths.requires_grad or anchor.dtype not in (x.dtype, wide):
+        return None
+    shape = x.shape
+    bodies, d = shape[-2:]
+    if max(bodies * d, links.shape[0]) > WIDEST or d > 16 or anchor.shape[-2:] != shape[-2:]:
         return None
     if lengths.ndim == 0 or lengths.shape[-1] != links.shape[0]:
         lengths = lengths.expand(*lengths.shape[:-1], links.shape[0])
-    batch = common(x.shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
-    alike = x.ndim == 3 and x.shape[:-2] == batch
-    points = x if alike else x.expand(*batch, bodies, d).reshape(-1, bodies, d)
-    if not (alike and anchor.shape == x.shape) and (anchor.ndim > 2 or anchor.requires_grad):
+    alike = lengths.ndim == 1 and anchor.shape == shape
+    batch = shape[:-2] if alike else common(shape[:-2], anchor.shape[:-2], lengths.shape[:-1])
+    flat = len(batch) == 1 and batch == shape[:-2]
+    points = x if flat else x.expand(*batch, bodies, d).reshape(-1, bodies, d)
+    if not (flat and alike) and (anchor.ndim > 2 or anchor.requires_grad):
         anchor = anchor.expand(*batch, bodies, d).reshape(-1, bodies, d)
     y, _, _ = strings(points.contiguous(), anchor, links.contiguous(), rows(lengths, batch, 1), strict)
-    return y if alike else y.reshape(*batch, bodies, d)
+    return y if flat else y.reshape(*batch, bodies, d)
 
 
 @operator("strings")
