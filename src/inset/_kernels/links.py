@@ -91,6 +91,27 @@ def _measured(x, row, x0, row0, i, j, c, t, up, down, TOGETHER: tl.constexpr, D:
 
 
 @triton.jit
+def _chosen(links, lengths, known, which, BODIES: tl.constexpr, ROWL: tl.constexpr, F: tl.constexpr):
+    """The bodies that a link for each sample joins, and how long it may be; of the first, if there is none."""
+    chosen = tl.where(which >= 0, which, 0)
+    one = tl.minimum(tl.load(links + 2 * chosen).to(tl.int32), BODIES - 1)
+    other = tl.minimum(tl.load(links + 2 * chosen + 1).to(tl.int32), BODIES - 1)
+    return one, other, tl.load(lengths + known * ROWL + chosen).to(F)
+
+
+@triton.jit
+def _slopes(s, outside, long, long0, longest, STRICT: tl.constexpr, D: tl.constexpr, U: tl.constexpr):
+    """s a / (a - b)^2 and -s b / (a - b)^2, or 0."""
+    a, b = long0 - longest, long - longest
+    if STRICT:
+        b += U * (D / 2 + 6) * (long + longest)
+    b = tl.where(outside, b, 0.0)
+    part = reciprocal(b - a)
+    # one after another: (b - a)^2 may overflow; and a string may have any length
+    return tl.where(outside, s * part * (a * part), 0.0), tl.where(outside, -s * part * (b * part), 0.0)
+
+
+@triton.jit
 def backward(
     g, x, x0, links, lengths, weight, active, dx, dx0, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
@@ -137,11 +158,7 @@ def backward(
             )  # fmt: skip
         else:
             eta, which = tl.load(weight + known), tl.load(active + known)
-        outside = which >= 0
-        chosen = tl.where(outside, which, 0)
-        one = tl.minimum(tl.load(links + 2 * chosen).to(tl.int32), BODIES - 1)
-        other = tl.minimum(tl.load(links + 2 * chosen + 1).to(tl.int32), BODIES - 1)
-        longest = tl.load(lengths + known * ROWL + chosen).to(F)
+        one, other, longest = _chosen(links, lengths, known, which, BODIES, ROWL, F)  # type: ignore[misc]
         t = tl.full((B,), 1.0, F)
         up, down = t, t
         size = far if TOGETHER else tl.maximum(far, far0)
@@ -153,15 +170,9 @@ def backward(
         along, long, inverted, along0, long0, inverted0 = _measured(  # type: ignore[misc]
             x, row, x0, row0, one, other, c, t, up, down, TOGETHER, D, F
         )
-        a, b = long0 - longest, long - longest
-        if STRICT:
-            b += U * (D / 2 + 6) * (long + longest)
-        b = tl.where(outside, b, 0.0)
-        # one after another: (b - a)^2 may overflow
-        part = reciprocal(b - a)
-        over = total(incoming * (point - anchor)) * part
-        pull = tl.where(outside, over * (a * part) * inverted, 0.0)  # also where a string may have any length
-        push = tl.where(outside, -over * (b * part) * inverted0, 0.0)
+        s = total(incoming * (point - anchor))
+        pull, push = _slopes(s, which >= 0, long, long0, longest, STRICT, D, U)  # type: ignore[misc]
+        pull, push = pull * inverted, push * inverted0
         here, there = body == wide(one), body == wide(other)
         write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, SIZE)
         if ANCHORED:
