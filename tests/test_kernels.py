@@ -198,6 +198,25 @@ def test_one_length_for_all_is_made_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert given[0] is given[1] and given[0].tolist() == [1.5] * len(LINKS)
 
 
+def test_strings_too_short_to_have_an_inverse() -> None:
+    """Inside, where a derivative is the incoming one."""
+    x = torch.tensor([[[1e-40, 0.0], [0.0, 0.0]]])
+    for anchor in (torch.zeros(1, 1, 2).expand(1, 2, 2), torch.zeros(1, 2, 2)):
+        (_, *ours), _ = both(Strings(torch.tensor([[0, 1]]), 1.0), x, anchor, strict=True)
+        assert torch.equal(ours[0], torch.tensor([[[-1.0, -1 / 3], [1 / 3, 1.0]]]))
+
+
+def test_bodies_without_strings_may_be_anywhere() -> None:
+    """Even nowhere: others go where they would go."""
+    x = torch.zeros(1, 4, 4)
+    x[0, 0, 0], anchor = 3.0, torch.zeros(1, 4).expand(4, 4)
+    found = []
+    for nowhere in (0.0, math.nan):
+        x[0, 2] = nowhere
+        found.append(fused(Strings(torch.tensor([[0, 1]]), 1.0), x, anchor, "chord", True))
+    assert torch.equal(found[0][0, :2], found[1][0, :2])
+
+
 def test_strings_as_long_as_they_may_be() -> None:
     """Rounding may show them as no longer, and so they are shortened by as much."""
     angle = torch.linspace(0, 6.28, 500, dtype=torch.float64)

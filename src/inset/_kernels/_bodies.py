@@ -36,9 +36,9 @@ def wide(v):
 
 @triton.jit
 def farthest(v):
-    """The largest coordinate of each sample, whatever its sign."""
+    """The largest coordinate of each sample, whatever its sign, of those that are numbers."""
     mine = tl.max(tl.max(tl.abs(v), axis=3), axis=0)
-    return tl.max(ordered(mine), axis=1).to(v.dtype, bitcast=True)
+    return tl.max(ordered(tl.where(mine == mine, mine, 0.0)), axis=1).to(v.dtype, bitcast=True)
 
 
 @triton.jit

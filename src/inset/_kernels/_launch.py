@@ -74,8 +74,13 @@ STAGES = 3
 """Tiles of points that are on their way at once."""
 
 
-BLOCKS, RESERVED = 32, 1024
-"""Programs that a processor runs at once at most, and bytes of shared memory that each takes beside its own."""
+PARTS, BLOCKS, RESERVED = 4, 32, 1024
+"""Parts of a processor, each with warps and registers of its own, programs that it runs at once at most, and bytes of
+
+shared memory that each takes beside its own.
+"""
+ROCM = torch.version.hip is not None
+"""Whether GPUs are those of AMD, whose processors have other parts."""
 MOST = 4096
 """Launches that are remembered."""
 DIRECT = tuple([int(part) for part in triton.__version__.split(".")[:2]]) >= (3, 6)
@@ -132,7 +137,7 @@ def launched(
         found[0](*arguments, *found[1])
         return
     compiled, grid, numbers = _launch(kernel, turns, x, samples, sizes, arguments, constants)
-    if turns and grid[0] < -(-samples // numbers["B"]):
+    if turns and not ROCM and grid[0] < -(-samples // numbers["B"]):
         grid = (_rounded(grid[0], compiled, x.device), 1, 1)
     if len(_LAUNCHES) >= MOST:
         _LAUNCHES.clear()
@@ -142,10 +147,12 @@ def launched(
 def _rounded(programs: int, compiled: Any, device: torch.device) -> int:
     """About as many programs, so many that the last ones fill the GPU: a multiple of those that it runs at once."""
     here, known = torch.cuda.get_device_properties(device), compiled.metadata
-    threads = 32 * known.num_warps
-    registers = max(1, -(-compiled.n_regs // 8)) * 8 * threads  # which are given out in eights
-    once = min(BLOCKS, here.regs_per_multiprocessor // registers, here.max_threads_per_multi_processor // threads)
-    once = here.multi_processor_count * min(once, here.shared_memory_per_multiprocessor // (known.shared + RESERVED))
+    registers = max(1, -(-compiled.n_regs // 8)) * 8 * 32  # of a warp: lanes are given them in eights
+    warps = min(
+        PARTS * (here.regs_per_multiprocessor // PARTS // registers), here.max_threads_per_multi_processor // 32
+    )
+    once = min(BLOCKS, warps // known.num_warps, here.shared_memory_per_multiprocessor // (known.shared + RESERVED))
+    once = max(1, once) * here.multi_processor_count
     return max(1, round(programs / once)) * once if programs > once else programs
 
 
@@ -180,7 +187,7 @@ def _launch(
     options = {"num_warps": warps, "num_stages": sizes.stages or STAGES}
     if isinstance(kernel, triton.JITFunction) and torch._C._len_torch_dispatch_stack():
         kernel = torch.library.wrap_triton(kernel)
-    elif sizes.registers:
+    elif sizes.registers and not ROCM:
         options["maxnreg"] = sizes.registers
     grid = (min(programs, most) if turns else programs, 1, 1)
     return kernel[grid](*arguments, samples, **options, **numbers), grid, numbers

@@ -51,7 +51,10 @@ def tile(k, N, B: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, SPAN: tl.c
 
 @triton.jit
 def several(k, N, B: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
-    """Where the numbers of a tile are, and which of those there are: several rows of D follow one another in a SPAN."""
+    """Where the numbers of a tile are, and which of those there are: several rows of D follow one another in a SPAN.
+
+    That those of a SPAN are all there or not, so that they are read at once, compilers see if N is a multiple of 16.
+    """
     f = tl.arange(0, B * D // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
     return tl.cast(k, tl.int64) * (B * D) + f, f < tl.minimum(N - k * B, B) * D
 

@@ -100,15 +100,19 @@ def _chosen(links, lengths, known, which, BODIES: tl.constexpr, ROWL: tl.constex
 
 
 @triton.jit
-def _slopes(s, outside, long, long0, longest, STRICT: tl.constexpr, D: tl.constexpr, U: tl.constexpr):
-    """s a / (a - b)^2 and -s b / (a - b)^2, or 0."""
+def _slopes(
+    s, outside, long, inverted, long0, inverted0, longest, STRICT: tl.constexpr, D: tl.constexpr, U: tl.constexpr
+):
+    """s a / (a - b)^2 and -s b / (a - b)^2 over the lengths, or 0."""
     a, b = long0 - longest, long - longest
     if STRICT:
         b += U * (D / 2 + 6) * (long + longest)
     b = tl.where(outside, b, 0.0)
     part = reciprocal(b - a)
-    # one after another: (b - a)^2 may overflow; and a string may have any length
-    return tl.where(outside, s * part * (a * part), 0.0), tl.where(outside, -s * part * (b * part), 0.0)
+    over = s * part  # one after another: (b - a)^2 may overflow
+    # inside, a string may have any length, and no length an inverse
+    pull = tl.where(outside, over * (a * part) * inverted, 0.0)
+    return pull, tl.where(outside, -over * (b * part) * inverted0, 0.0)
 
 
 @triton.jit
@@ -171,8 +175,9 @@ def backward(
             x, row, x0, row0, one, other, c, t, up, down, TOGETHER, D, F
         )
         s = total(incoming * (point - anchor))
-        pull, push = _slopes(s, which >= 0, long, long0, longest, STRICT, D, U)  # type: ignore[misc]
-        pull, push = pull * inverted, push * inverted0
+        pull, push = _slopes(  # type: ignore[misc]
+            s, which >= 0, long, inverted, long0, inverted0, longest, STRICT, D, U
+        )
         here, there = body == wide(one), body == wide(other)
         write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, SIZE)
         if ANCHORED:
