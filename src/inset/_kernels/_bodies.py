@@ -3,7 +3,7 @@
 Coordinates are `(K, B, RUN, SIDE)`, and links `(K, B, RUN)`.
 
 Compilers differ in which of several dimensions they share out among lanes first, if each is as good: what is read and
-written has one beside the coordinates of a body.
+written has one beside the SIDE that a lane reads at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _shared_out(COUNT: tl.constexpr, B: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def places(B: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr):
-    """Which coordinate is where: a lane reads EACH at once, and has the same samples as of links."""
+    """Which coordinate is where: a lane reads EACH at once, of the samples of which it has links."""
     SIDE: tl.constexpr = min(EACH, WIDTH)  # type: ignore[assignment]
     return _shared_out(WIDTH // SIDE, B, LANES)[:, :, :, None] * SIDE + tl.arange(0, SIDE)[None, None, None, :]
 

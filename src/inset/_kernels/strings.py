@@ -17,7 +17,7 @@ from ._operator import by_formulas, constant, differentiated, operator
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
 REGISTERS = 96
-"""Registers with which a lane can do, if bodies are together at the anchor and a kernel does not do everything.
+"""Registers with which a lane can do, if bodies are together at the anchor and weights are not found again as well.
 
 Given more it takes more, and fewer programs run at once.
 """
