@@ -121,7 +121,7 @@ def test_the_last_programs_fill_the_gpu(
     """A later call has a multiple of the programs that run at once, which is known once the kernel is compiled."""
     monkeypatch.setattr(Compiled, "n_regs", registers)
     monkeypatch.setattr(Compiled, "metadata", SimpleNamespace(num_warps=warps, shared=shared))
-    x = torch.empty(3_000_000, 64)
+    x = torch.empty(1, 1).expand(3_000_000, 64)
     for _ in range(2):
         launched(kernel, True, x, 64, x, x, D=64)
     (first, _, _), (later, _) = kernel.first[0], kernel.later[0]

@@ -123,3 +123,9 @@ def checked(i, j, BODIES: tl.constexpr):
 def limits(lengths, known, link, M: tl.constexpr, ROW: tl.constexpr, F: tl.constexpr):
     """How long strings may be in samples that there are, or in all."""
     return tl.load(lengths + known * ROW + link, (link < M) & (known >= 0), other=1e30).to(F)
+
+
+@triton.jit
+def inverses(most):
+    """1 / the lengths of strings, and the least length of each sample."""
+    return 1 / most, -greatest(-most)

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import between, reciprocal
-from ._bodies import anchors, checked, farthest, joined, limits, places, tile, total, wide, write
+from ._bodies import anchors, checked, farthest, inverses, joined, limits, places, tile, total, wide, write
 from ._link_weights import weighed
-from ._tiles import each, greatest
+from ._tiles import each
 
 
 @triton.jit
@@ -37,7 +37,7 @@ def forward(
         anchor = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)
     i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
     if ROWL == 0:
-        inverse, least = 1 / most, -greatest(-most)
+        inverse, least = inverses(most)  # type: ignore[misc]
     if ROW0 == 0:
         far0 = farthest(anchor)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
@@ -47,7 +47,7 @@ def forward(
         ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE)
         if ROWL != 0:
             most = limits(lengths, known, link, M, ROWL, F)
-            inverse, least = 1 / most, -greatest(-most)
+            inverse, least = inverses(most)  # type: ignore[misc]
         if ROW0 != 0:
             anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
             far0 = farthest(anchor)
@@ -140,7 +140,7 @@ def backward(
     if AGAIN:
         i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
         if ROWL == 0:
-            inverse, least = 1 / most, -greatest(-most)
+            inverse, least = inverses(most)  # type: ignore[misc]
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         alive, known = n < N, tl.minimum(n, N - 1)
@@ -155,7 +155,7 @@ def backward(
         if AGAIN:
             if ROWL != 0:
                 most = limits(lengths, each(known), link, M, ROWL, F)
-                inverse, least = 1 / most, -greatest(-most)
+                inverse, least = inverses(most)  # type: ignore[misc]
             eta, which, _point = weighed(  # type: ignore[misc]
                 x, each(row), x0, each(row0), point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
                 M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT,
