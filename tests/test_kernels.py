@@ -73,6 +73,58 @@ def test_kernel_is_the_formula(dtype: torch.dtype, anchors: str, lengths: str) -
         torch.testing.assert_close(a, b, rtol=40 * torch.finfo(dtype).eps, atol=40 * torch.finfo(dtype).eps)
 
 
+def chain(dtype: torch.dtype) -> tuple[Strings, Tensor, Tensor]:
+    """Eight bodies in the plane, near and far, all at 0 at the anchor; an even number of coordinates."""
+    random = torch.Generator().manual_seed(2)
+    x = torch.randn(20, 8, 2, generator=random) * torch.logspace(-1, 1, 20)[:, None, None]
+    links = torch.stack([torch.arange(7), torch.arange(1, 8)], -1)
+    return Strings(links, 1.5), x.to(dtype), torch.zeros(1, 2, dtype=dtype).expand(8, 2)
+
+
+@pytest.mark.parametrize("again", [0, 32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_two_numbers_of_16_bits_are_read_as_one(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, again: int
+) -> None:
+    """Also where they begin between two of 32 bits, which would be an error of the GPU."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    set, x, anchor = chain(dtype)
+    found = []
+    for apply, dtype_ in ((fused, dtype), (fused, torch.float32)):
+        leaf = x.to(dtype_, copy=True).requires_grad_()
+        y = apply(set, leaf, anchor.to(dtype_)[:1].expand(8, 2), "chord", False)
+        assert y is not None
+        g = torch.linspace(-1, 1, y.numel()).reshape(y.shape).to(dtype).to(dtype_)
+        found.append((y.detach(), *torch.autograd.grad(y, leaf, g)))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b.to(dtype))  # computed in float32 and rounded once
+    odd = torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].reshape(x.shape)
+    assert odd.data_ptr() % 4 == 2 and strings._paired(odd).data_ptr() % 4 == 0 and strings._paired(x) is x
+    assert torch.equal(strings._paired(odd), x)
+
+
+@pytest.mark.parametrize("again", [0, 32])
+@pytest.mark.parametrize("extreme", [1e25, 1e-25, math.inf, math.nan])
+def test_an_extreme_sample_is_nothing_to_the_others(
+    monkeypatch: pytest.MonkeyPatch, extreme: float, again: int
+) -> None:
+    """Tiles are gone through once more for it, which gives all others the same bits."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    set, x, anchor = chain(torch.float32)
+    found = []
+    for first in (1.0, extreme):
+        leaf = x.clone()
+        leaf[0] = first * torch.linspace(1, 2, 16).reshape(8, 2)
+        leaf.requires_grad_()
+        y = fused(set, leaf, anchor, "chord", True)
+        assert y is not None
+        found.append((y.detach(), *torch.autograd.grad(y, leaf, torch.ones_like(y))))
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a[1:], b[1:])
+    assert bool(found[1][0][0].isfinite().all()) == math.isfinite(extreme)
+    assert not math.isfinite(extreme) or set.contains(found[1][0].double())[0]
+
+
 @pytest.mark.parametrize("anchors", ["together", "apart"])
 @pytest.mark.parametrize("again", [0, 32])
 def test_weights_are_stored_or_found_again(monkeypatch: pytest.MonkeyPatch, again: int, anchors: str) -> None:

@@ -84,10 +84,32 @@ def write(x, at, v, there, ROW: tl.constexpr):
 
 
 @triton.jit
-def tile(x, k, N, e, B: tl.constexpr, SIZE: tl.constexpr):
-    """The numbers of tile k, asked for before they are needed."""
+def tile(x, k, N, B: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr):
+    """The numbers of tile k, asked for before they are needed; `apart` makes points of them.
+
+    Two of 16 bits come as one, if there is an even number: as two, compilers take them apart where they are asked for,
+    and so wait for them there. They begin at a multiple of 4 bytes.
+    """
     n = (k * B + tl.arange(0, B)).to(tl.int64)
-    return read(x, wide(n) * SIZE + e, wide(n < N) & (e < SIZE), SIZE)
+    if SIZE % 2 == 0 and x.dtype.element_ty.primitive_bitwidth == 16:
+        e = places(B, WIDTH // 2, LANES, EACH // 2)
+        pairs = x.to(tl.pointer_type(tl.int32), bitcast=True)
+        return read(pairs, wide(n) * (SIZE // 2) + e, wide(n < N) & (e < SIZE // 2), SIZE // 2)
+    else:
+        e = places(B, WIDTH, LANES, EACH)
+        return read(x, wide(n) * SIZE + e, wide(n < N) & (e < SIZE), SIZE)
+
+
+@triton.jit
+def apart(v, x, F: tl.constexpr):
+    """The points of a tile of x."""
+    if v.dtype == tl.int32:
+        PAIRS: tl.constexpr = v.shape[3]
+        first = v.to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
+        second = (v >> 16).to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
+        return tl.join(first, second).reshape(v.shape[0], v.shape[1], v.shape[2], 2 * PAIRS)
+    else:
+        return v.to(F)
 
 
 @triton.jit

@@ -101,14 +101,16 @@ def weighed(
     x, row, x0, row0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
     M: tl.constexpr, TOGETHER: tl.constexpr, STRICT: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr,
     F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
-    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr, EXTREME: tl.constexpr,
 ):  # fmt: skip
-    """eta, the link that sets it, or -1, and the point, pulled back before if it is huge."""
+    """eta, the link that sets it, or -1, the point, pulled back before if it is huge, and which samples are plain.
+
+    Without EXTREME the others are wrong.
+    """
     FAST: tl.constexpr = SHIFT**0.5 / 64  # coordinates below it have squares
     K: tl.constexpr = U * (D / 2 + 10) if STRICT else 0.0  # type: ignore[assignment]
-    far = farthest(point)
+    far, square = farthest(point), _square(x, row, i, j, D, F)
     t = tl.full(far.shape, 1.0, F)
-    square = _square(x, row, i, j, D, F)
     if TOGETHER:
         long0 = tl.zeros_like(square)
         ratio = square * (inverse * inverse)
@@ -122,7 +124,7 @@ def weighed(
             root(square), long0, most, inverse, link, M, TOGETHER, STRICT, D, U
         )
     plain = (far < FAST) & (far0 < FAST) & (least > 1 / FAST) & (s < float("inf"))
-    if tl.min(tl.where(plain | ~alive, 1, 0), axis=0) == 0:
+    if EXTREME:
         t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
         long, long0 = _lengths(x, row, x0, row0, i, j, t, TOGETHER, D, F)  # type: ignore[misc]
         over, worst, good = _worst(  # type: ignore[misc]
@@ -138,4 +140,4 @@ def weighed(
         )
         eta = tl.where(certain, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
     eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
-    return tl.where(whole & sound, eta, float("nan")), tl.where(outside, which, -1), point
+    return tl.where(whole & sound, eta, float("nan")), tl.where(outside, which, -1), point, plain | ~alive

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import between, reciprocal
-from ._bodies import anchors, checked, farthest, inverses, joined, limits, places, tile, total, wide, write
+from ._bodies import anchors, apart, checked, farthest, inverses, joined, limits, places, tile, total, wide, write
 from ._link_weights import weighed
 from ._tiles import each
 
@@ -28,38 +28,65 @@ def forward(
     """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there."""
     SIZE: tl.constexpr = BODIES * D
     e = places(B, WIDTH, LANES, EACH)
+    TWICE: tl.constexpr = LANES <= 32  # two tiles are on their way at once, unless many warps hold a sample
     # everything is asked for before anything is waited for
-    ahead = tile(x, tl.program_id(0), N, e, B, SIZE)
+    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
+    if TWICE:
+        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
     link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
-    if ROWL == 0:
-        most = limits(lengths, 0, link, M, ROWL, F)
-    if ROW0 == 0:
-        anchor = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)
+    most = limits(lengths, 0, link, M, ROWL, F)  # those of the first sample, if each has its own
+    anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
     i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
-    if ROWL == 0:
-        inverse, least = inverses(most)  # type: ignore[misc]
-    if ROW0 == 0:
-        far0 = farthest(anchor)
+    inverse, least = inverses(most)  # type: ignore[misc]
+    far0 = farthest(anchor)
+    plain = tl.full((B,), True, tl.int1)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
-        n = (k * B + tl.arange(0, B)).to(tl.int64)
-        alive, known = n < N, each(tl.minimum(n, N - 1))  # samples that there are
-        point = ahead.to(F)
-        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE)
-        if ROWL != 0:
-            most = limits(lengths, known, link, M, ROWL, F)
-            inverse, least = inverses(most)  # type: ignore[misc]
-        if ROW0 != 0:
-            anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
-            far0 = farthest(anchor)
-        eta, which, point = weighed(  # type: ignore[misc]
-            x, known * SIZE, x0, known * ROW0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
-            M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT,
+        point = apart(ahead, x, F)
+        if TWICE:
+            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        else:
+            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        plain &= _forth(
+            k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse, least,
+            SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, False
         )  # fmt: skip
-        result = tl.fma(wide(eta), point, wide(1 - eta) * anchor)  # as a sum it is the point itself at 1
-        write(y, wide(n) * SIZE + e, result, wide(alive) & (e < SIZE), SIZE)
-        if not AGAIN:
-            tl.store(weight + n, eta, alive)
-            tl.store(active + n, which, alive)
+    if tl.min(tl.where(plain, 1, 0), axis=0) == 0:  # once more with what only extreme numbers need
+        for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH), x, F)
+            _forth(
+                k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse,
+                least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE,
+                SHIFT, True
+            )  # fmt: skip
+
+
+@triton.jit
+def _forth(
+    k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse, least,
+    SIZE: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
+    ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr, F: tl.constexpr,
+    U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
+    SHIFT: tl.constexpr, EXTREME: tl.constexpr,
+):  # fmt: skip
+    """Write what `forward` does of tile k; which samples are plain, as those need be that are not EXTREME."""
+    n = (k * B + tl.arange(0, B)).to(tl.int64)
+    alive, known = n < N, each(tl.minimum(n, N - 1))  # samples that there are
+    if ROWL != 0:
+        most = limits(lengths, known, link, M, ROWL, F)
+        inverse, least = inverses(most)  # type: ignore[misc]
+    if ROW0 != 0:
+        anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+        far0 = farthest(anchor)
+    eta, which, point, plain = weighed(  # type: ignore[misc]
+        x, known * SIZE, x0, known * ROW0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
+        M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
+    )  # fmt: skip
+    result = tl.fma(wide(eta), point, wide(1 - eta) * anchor)  # as a sum it is the point itself at 1
+    write(y, wide(n) * SIZE + e, result, wide(alive) & (e < SIZE), SIZE)
+    if not AGAIN:
+        tl.store(weight + n, eta, alive)
+        tl.store(active + n, which, alive)
+    return plain
 
 
 @triton.jit
@@ -126,65 +153,98 @@ def backward(
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     SIZE: tl.constexpr = BODIES * D
-    FAST: tl.constexpr = SHIFT**0.5 / 64
     e = places(B, WIDTH, LANES, EACH)
-    body, c = e // D, e % D
-    ahead, coming = tile(x, tl.program_id(0), N, e, B, SIZE), tile(g, tl.program_id(0), N, e, B, SIZE)
-    if AGAIN:
-        link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
-        if ROWL == 0:
-            most = limits(lengths, 0, link, M, ROWL, F)
-    if ROW0 == 0:
-        anchor = anchors(x0, 0, N, e, SIZE, TOGETHER, D, ROW0, F)
-        far0 = farthest(anchor)
-    if AGAIN:
-        i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
-        if ROWL == 0:
-            inverse, least = inverses(most)  # type: ignore[misc]
+    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
+    coming = tile(g, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
+    TWICE: tl.constexpr = AGAIN and LANES <= 32
+    if TWICE:
+        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+    link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
+    most = limits(lengths, 0, link, M, ROWL, F)
+    anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
+    i, j, whole = checked(i, j, BODIES)  # type: ignore[misc]
+    inverse, least = inverses(most)  # type: ignore[misc]
+    far0 = farthest(anchor)
+    plain = tl.full((B,), True, tl.int1)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
-        n = (k * B + tl.arange(0, B)).to(tl.int64)
-        alive, known = n < N, tl.minimum(n, N - 1)
-        at, within = wide(n) * SIZE + e, wide(alive) & (e < SIZE)
-        point, incoming = ahead.to(F), coming.to(F)
-        ahead = tile(x, k + tl.num_programs(0), N, e, B, SIZE)
-        coming = tile(g, k + tl.num_programs(0), N, e, B, SIZE)
-        if ROW0 != 0:
-            anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
-            far0 = farthest(anchor)
-        row, row0, far = known * SIZE, known * ROW0, farthest(point)
-        if AGAIN:
-            if ROWL != 0:
-                most = limits(lengths, each(known), link, M, ROWL, F)
-                inverse, least = inverses(most)  # type: ignore[misc]
-            eta, which, _point = weighed(  # type: ignore[misc]
-                x, each(row), x0, each(row0), point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
-                M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT,
-            )  # fmt: skip
+        point, incoming = apart(ahead, x, F), apart(coming, g, F)
+        if TWICE:
+            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
         else:
-            eta, which = tl.load(weight + known), tl.load(active + known)
-        one, other, longest = _chosen(links, lengths, known, which, BODIES, ROWL, F)  # type: ignore[misc]
-        t = tl.full((B,), 1.0, F)
-        up, down = t, t
-        size = far if TOGETHER else tl.maximum(far, far0)
-        if tl.min(tl.where((size < FAST) & (size > 1 / FAST) | ~alive, 1, 0), axis=0) == 0:
-            t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
-            up = tl.where(size > FAST, 1 / SHIFT, tl.where(alive & (size < 1 / FAST), SHIFT, 1.0)).to(F)
-            down = tl.where(size > FAST, SHIFT, tl.where(alive & (size < 1 / FAST), 1 / SHIFT, 1.0)).to(F)
-            point = tl.where(wide(t) == 1, point, between(anchor, point, wide(t)))
-        along, long, inverted, along0, long0, inverted0 = _measured(  # type: ignore[misc]
-            x, row, x0, row0, one, other, c, t, up, down, TOGETHER, D, F
-        )
-        s = total(incoming * (point - anchor))
-        pull, push = _slopes(  # type: ignore[misc]
-            s, which >= 0, long, inverted, long0, inverted0, longest, STRICT, D, U
-        )
-        here, there = body == wide(one), body == wide(other)
-        write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, SIZE)
-        if ANCHORED:
-            outer = wide(1 - eta) * incoming + _pushed((1 - t) * eta, incoming, (1 - t) * pull, along, here, there)
-            if not TOGETHER:
-                outer = _pushed(tl.full((B,), 1.0, F), outer, push, along0, here, there)
-            write(dx0, at, outer, within, SIZE)
+            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        coming = tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        plain &= _back(
+            k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j, whole,
+            most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U, NARROW,
+            SMALLEST, NORMAL, HUGE, SHIFT, False
+        )  # fmt: skip
+    if tl.min(tl.where(plain, 1, 0), axis=0) == 0:
+        for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH), x, F)
+            incoming = apart(tile(g, k, N, B, SIZE, WIDTH, LANES, EACH), g, F)
+            _back(
+                k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j,
+                whole, most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U,
+                NARROW, SMALLEST, NORMAL, HUGE, SHIFT, True
+            )  # fmt: skip
+
+
+@triton.jit
+def _back(
+    k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j, whole,
+    most, inverse, least,
+    BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
+    ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, ANCHORED: tl.constexpr,
+    B: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr, EXTREME: tl.constexpr,
+):  # fmt: skip
+    """Write what `backward` does of tile k; which samples are plain, as those need be that are not EXTREME."""
+    SIZE: tl.constexpr = BODIES * D
+    FAST: tl.constexpr = SHIFT**0.5 / 64
+    n = (k * B + tl.arange(0, B)).to(tl.int64)
+    alive, known = n < N, tl.minimum(n, N - 1)
+    at, within = wide(n) * SIZE + e, wide(alive) & (e < SIZE)
+    if ROW0 != 0:
+        anchor = anchors(x0, n, N, e, SIZE, TOGETHER, D, ROW0, F)
+        far0 = farthest(anchor)
+    row, row0, far = known * SIZE, known * ROW0, farthest(point)
+    size = far if TOGETHER else tl.maximum(far, far0)
+    plain = (size < FAST) & (size > 1 / FAST) | ~alive
+    if AGAIN:
+        if ROWL != 0:
+            most = limits(lengths, each(known), link, M, ROWL, F)
+            inverse, least = inverses(most)  # type: ignore[misc]
+        eta, which, _point, usual = weighed(  # type: ignore[misc]
+            x, each(row), x0, each(row0), point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
+            M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
+        )  # fmt: skip
+        plain &= usual
+    else:
+        eta, which = tl.load(weight + known), tl.load(active + known)
+    one, other, longest = _chosen(links, lengths, known, which, BODIES, ROWL, F)  # type: ignore[misc]
+    t = tl.full((B,), 1.0, F)
+    up, down = t, t
+    if EXTREME:
+        t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
+        up = tl.where(size > FAST, 1 / SHIFT, tl.where(alive & (size < 1 / FAST), SHIFT, 1.0)).to(F)
+        down = tl.where(size > FAST, SHIFT, tl.where(alive & (size < 1 / FAST), 1 / SHIFT, 1.0)).to(F)
+        point = tl.where(wide(t) == 1, point, between(anchor, point, wide(t)))
+    body, c = e // D, e % D
+    along, long, inverted, along0, long0, inverted0 = _measured(  # type: ignore[misc]
+        x, row, x0, row0, one, other, c, t, up, down, TOGETHER, D, F
+    )
+    s = total(incoming * (point - anchor))
+    pull, push = _slopes(  # type: ignore[misc]
+        s, which >= 0, long, inverted, long0, inverted0, longest, STRICT, D, U
+    )
+    here, there = body == wide(one), body == wide(other)
+    write(dx, at, _pushed(t * eta, incoming, pull, wide(t) * along, here, there), within, SIZE)
+    if ANCHORED:
+        outer = wide(1 - eta) * incoming + _pushed((1 - t) * eta, incoming, (1 - t) * pull, along, here, there)
+        if not TOGETHER:
+            outer = _pushed(tl.full((B,), 1.0, F), outer, push, along0, here, there)
+        write(dx0, at, outer, within, SIZE)
+    return plain
 
 
 @triton.jit

@@ -12,14 +12,14 @@ from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
 from ._launch import common, launched, power, rows, stride, working
-from ._operator import by_formulas, constant, differentiated, operator
+from ._operator import by_formulas, constant, differentiated, operator, watched
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
-REGISTERS = 96
-"""Registers with which a lane can do, if bodies are together at the anchor and weights are not found again as well.
+REGISTERS = 80
+"""Registers with which a lane can do, if bodies are together at the anchor.
 
-Given more it takes more, and fewer programs run at once.
+Given more it takes more, for what only extreme points need, and fewer programs run at once.
 """
 AGAIN = 16
 """Links up to which a weight is found again on the way back, which costs less than to store it."""
@@ -56,7 +56,7 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
 
     `anchor` is `(bodies, d)` and `lengths` is `(m)`, or there are N of them, and everything else is contiguous.
     """
-    anchor = _placed(anchor)
+    anchor, x = _placed(anchor), _paired(x)
     layout, y = _layout(x, anchor, links, lengths), torch.empty_like(x)
     kept = 0 if layout["AGAIN"] else x.shape[0]
     eta, active = x.new_empty(kept, dtype=working(x.dtype)), x.new_empty(kept, dtype=torch.int32)
@@ -74,7 +74,7 @@ def strings_backward(
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
-    anchor = _placed(anchor)
+    anchor, x, g = _placed(anchor), _paired(x), _paired(g)
     if anchored and (anchor.ndim == 2 or anchor.shape[0] != x.shape[0]):
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {x.shape[0]} samples")
     layout, dx = _layout(x, anchor, links, lengths), torch.empty_like(x)
@@ -82,7 +82,7 @@ def strings_backward(
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
-        short=True, registers=_registers(x, layout["TOGETHER"] and not layout["AGAIN"]), STRICT=strict,
+        short=True, registers=_registers(x, layout["TOGETHER"]), STRICT=strict,
         ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
@@ -91,6 +91,14 @@ def strings_backward(
 def _placed(anchor: Tensor) -> Tensor:
     """The anchor with one body, if all are at one place, as in `Strings.anchor`."""
     return (anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor).contiguous()
+
+
+def _paired(x: Tensor) -> Tensor:
+    """x, copied if two numbers of 16 bits at its beginning cannot be read as one of 32."""
+    if x.element_size() != 2:
+        return x
+    odd = x.storage_offset() % 2 if watched() or torch.compiler.is_compiling() else x.data_ptr() % 4
+    return x.clone() if odd else x
 
 
 def _registers(x: Tensor, few: bool) -> int:
