@@ -156,9 +156,6 @@ def backward(
     e = places(B, WIDTH, LANES, EACH)
     ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
     coming = tile(g, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
-    TWICE: tl.constexpr = AGAIN and LANES <= 32
-    if TWICE:
-        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
     link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
     most = limits(lengths, 0, link, M, ROWL, F)
     anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
@@ -168,10 +165,7 @@ def backward(
     plain = tl.full((B,), True, tl.int1)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         point, incoming = apart(ahead, x, F), apart(coming, g, F)
-        if TWICE:
-            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
-        else:
-            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
         coming = tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
         plain &= _back(
             k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j, whole,

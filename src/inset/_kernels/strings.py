@@ -11,13 +11,13 @@ from torch import Tensor
 from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
-from ._launch import common, launched, power, rows, stride, working
+from ._launch import HELD, common, launched, power, rows, stride, working
 from ._operator import by_formulas, constant, differentiated, operator, watched
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
-REGISTERS = 80
-"""Registers with which a lane can do, if bodies are together at the anchor.
+REGISTERS, MORE = 80, 96
+"""Registers with which a lane can do, if bodies are together at the anchor, and where several warps hold a sample.
 
 Given more it takes more, for what only extreme points need, and fewer programs run at once.
 """
@@ -63,7 +63,7 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
     held = 2 * max(layout["WIDTH"], layout["LINKS"])
     launched(
         kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active,
-        short=True, registers=_registers(x, layout["TOGETHER"]), STRICT=strict, **layout,
+        short=True, registers=_registers(x, layout), STRICT=strict, **layout,
     )  # fmt: skip
     return y, eta, active
 
@@ -82,7 +82,7 @@ def strings_backward(
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
-        short=True, registers=_registers(x, layout["TOGETHER"]), STRICT=strict,
+        short=True, registers=_registers(x, layout), STRICT=strict,
         ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
@@ -101,9 +101,11 @@ def _paired(x: Tensor) -> Tensor:
     return x.clone() if odd else x
 
 
-def _registers(x: Tensor, few: bool) -> int:
+def _registers(x: Tensor, layout: dict[str, Any]) -> int:
     """How many a lane may use, if it can do with few."""
-    return REGISTERS if few and x.element_size() < 8 else 0
+    if not layout["TOGETHER"] or x.element_size() == 8:
+        return 0
+    return REGISTERS if layout["WIDTH"] <= HELD // 2 else MORE
 
 
 def _layout(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor) -> dict[str, Any]:
