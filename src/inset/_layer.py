@@ -20,6 +20,7 @@ from ._namespace import Point, is_array, is_torch
 from ._project import Method, project
 from ._set import ConvexSet
 from ._shapes import event_dims, known_event
+from ._traced import gaussian
 from ._trust_region import Layout, trust_region
 
 _TEMPLATES: dict[str, ConvexSet] = {}
@@ -221,5 +222,8 @@ def traced_region(
     """What a `TrustRegion` returns, as one node of a program."""
     # numbers that have changed before come as symbols
     epsilon, kappa = float(epsilon), None if kappa is None else float(kappa)
+    quick = gaussian.region(new, old, epsilon, Layout(*layout), method, strict) if kappa is None else None
+    if quick is not None:
+        return quick
     set, new, anchor = trust_region(new, old, epsilon, kappa, Layout(*layout))
     return project(set, new, anchor, method=method, strict=strict)
