@@ -57,7 +57,7 @@ def _solved(x: Pair, set: GaussianKL, ray: bool, strict: bool) -> _Solved:
     q, change = _mean(z * z, set) * (reach * reach), change * reach[..., None]
     h = (q + set._spread(old + change)) / 2 - epsilon
     top = h + _rounding(q, 0.0, set, old + change, 0 * change, 1) if strict else h
-    outside = ~((top if strict or not ray else h) <= 0)
+    outside = ~(top <= 0)
     if ray:
         crosses = ~(h <= 0)
         t, steep = _root(q, change, set)
@@ -72,6 +72,11 @@ def _solved(x: Pair, set: GaussianKL, ray: bool, strict: bool) -> _Solved:
     return _Solved(eta * reach, pull * reach**3 * (2 / states), slopes * (turn * reach * reach)[..., None])
 
 
+def _std(set: GaussianKL) -> Tensor:
+    """Of the old policy, for each mean."""
+    return set._std()[..., None, :] if set.average else set._std()
+
+
 def _mean(v: Tensor, set: GaussianKL) -> Tensor:
     """The sum over actions, and its mean over the states if they share a constraint."""
     return v.sum((-2, -1)) / v.shape[-2] if set.average else total(v)
@@ -84,13 +89,17 @@ def _root(q: Tensor, change: Tensor, set: GaussianKL) -> tuple[Tensor, Tensor]:
     """
     old, twice, e = set.covariance, 2 * float(set.epsilon), set._relative(set.covariance + change)
     square = total(e * e) * (0.5 if set.parameterization == "covariance" else 2.0)
+
+    def at(t: Tensor) -> tuple[Tensor, Tensor]:
+        scales = old + t[..., None] * change
+        over = t * t * q + set._spread(scales) - twice
+        return over, 2 * t * q + total(set._slopes(set._relative(scales)) * e) + 1e-300
+
     t = torch.clamp((twice / (q + square + 1e-300)) ** 0.5, max=1.0)
-    for k in range(NEWTONS + 1):
-        at = old + t[..., None] * change
-        over = t * t * q + set._spread(at) - twice
-        steep = 2 * t * q + total(set._slopes(set._relative(at)) * e) + 1e-300
-        if k < NEWTONS:
-            t = torch.clamp(t - over / steep, max=1.0)
+    for _ in range(NEWTONS):
+        over, steep = at(t)
+        t = torch.clamp(t - over / steep, max=1.0)
+    over, steep = at(t)
     return t * (twice / (twice + over.relu())), steep
 
 
@@ -107,8 +116,7 @@ def _kept(q: Tensor, scales: Tensor, set: GaussianKL) -> Tensor:
     The means of y are off by 4 u (|y| + |mq|), which is at most 4 u (|y - mq| + 2 |mq|).
     """
     old, u, epsilon = set.covariance, ROUNDOFF, float(set.epsilon)
-    w = set.mean / (set._std()[..., None, :] if set.average else set._std())
-    far = _mean(w * w, set) ** 0.5
+    far = _mean((set.mean / _std(set)) ** 2, set) ** 0.5
     fixed = _rounding(0.0, 8 * u * far, set, old, 8 * u * abs(old), 4)
     error = fixed + _rounding(q, 8 * u * far + 4 * u * q**0.5, set, scales, 4 * u * (abs(scales) + abs(old)), 2)
     room = epsilon - 2 * fixed
@@ -140,6 +148,6 @@ class _Line(torch.autograd.Function):
         event, change = 2 if layout.average else 1, scales.double() - old.double()
         shift = means.double() - center.double()
         along = (pushed * shift).sum((-2, -1) if layout.average else -1) + total(bent * change)
-        inward = set._whiten(set._whiten(means.double()) + center.double())  # z / std
+        inward = set._whiten(means.double()) / _std(set)
         dm = over_event(weight, event) * pushed + over_event(along * pull, event) * inward
         return dm.float(), (weight[..., None] * bent + along[..., None] * slopes).float(), None
