@@ -20,6 +20,7 @@ from ._namespace import Point, is_array, is_torch
 from ._project import Method, project
 from ._set import ConvexSet
 from ._shapes import event_dims, known_event
+from ._traced import gaussian, strings
 from ._trust_region import Layout, trust_region
 
 _TEMPLATES: dict[str, ConvexSet] = {}
@@ -212,7 +213,8 @@ def traced_projection(
     set = _filled(_TEMPLATES[kind], iter(arrays))
     anchor = set.anchor(x) if anchor is None else anchor
     x = replace_nonfinite(set, x, anchor) if nonfinite == "anchor" else x
-    return project(set, x, anchor, method=method, strict=strict)
+    quick = strings.fused(set, x, anchor, method, strict)
+    return project(set, x, anchor, method=method, strict=strict) if quick is None else quick
 
 
 def traced_region(
@@ -221,5 +223,8 @@ def traced_region(
     """What a `TrustRegion` returns, as one node of a program."""
     # numbers that have changed before come as symbols
     epsilon, kappa = float(epsilon), None if kappa is None else float(kappa)
+    quick = gaussian.region(new, old, epsilon, Layout(*layout), method, strict) if kappa is None else None
+    if quick is not None:
+        return quick
     set, new, anchor = trust_region(new, old, epsilon, kappa, Layout(*layout))
     return project(set, new, anchor, method=method, strict=strict)

@@ -11,6 +11,8 @@ from typing import Any, TypeGuard
 Array = Any
 # A point is an array, or a tuple of arrays (a Gaussian is `(mean, covariance)`).
 Point = Any
+# Terms up to which a sum is written out in a program.
+FEW = 8
 
 
 def namespace(x: Array) -> Any:
@@ -87,13 +89,19 @@ def stop_gradient(x: Array) -> Array:
 def is_traced(x: Array) -> bool:
     """Whether the values of `x` cannot be looked at (inside jit, compile, vmap or export)."""
     if is_torch(x):
-        torch = sys.modules["torch"]
-        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():  # modes that record operations
+        if _is_recorded():
             return True
+        torch = sys.modules["torch"]
         return torch._C._functorch.is_functorch_wrapped_tensor(x) or x.is_meta
     if is_jax(x):
         return isinstance(x, sys.modules["jax"].core.Tracer)
     return False
+
+
+def _is_recorded() -> bool:
+    """Whether torch makes a program, or a mode of it records operations."""
+    torch = sys.modules["torch"]
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_exporting() -> bool:
@@ -163,6 +171,17 @@ def select_along(v: Array, i: Array, axis: int) -> Array:
 def gather_along(v: Array, i: Array, axis: int) -> Array:
     """`take_along_axis` for an index without negative entries; array-api-compat's spends six operations more."""
     return v.gather(axis, i) if is_torch(v) else namespace(v).take_along_axis(v, i, axis=axis)
+
+
+def total(v: Array) -> Array:
+    """The sum over the last axis; of a few numbers term by term where torch makes a program.
+
+    Its compilers fuse that with what comes before and after; each other sum is a loop and an array of its own.
+    """
+    if is_torch(v) and 0 < v.shape[-1] <= FEW and _is_recorded():
+        first, *others = v.unbind(-1)
+        return sum(others, first)
+    return namespace(v).sum(v, axis=-1)
 
 
 def lerp(a: Array, b: Array, t: Array) -> Array:

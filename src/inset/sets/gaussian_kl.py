@@ -7,7 +7,7 @@ import math
 from .. import _gaussian as gaussian
 from .._fields import map_arrays
 from .._linalg import apply, eigh, frobenius, root, spectral_sum, symmetric
-from .._namespace import Array, cholesky, eye_like, is_array, is_traced, keep, length, namespace, stop_gradient
+from .._namespace import Array, cholesky, eye_like, is_array, is_traced, keep, length, namespace, stop_gradient, total
 from .._root import attached, convex_root, decreasing_root, lifted, lifted_matrix
 from .._set import ConvexSet, convex_set, static
 from .._values import require
@@ -206,15 +206,13 @@ class GaussianKL(ConvexSet):
         E = self._relative(covariance)
         cut = self._cut()
         f, slope = gaussian.CURVES[self.parameterization]
-        sign = 1 if self.parameterization == "log_std" else -1
 
         def continued(e: Array) -> Array:
-            beyond = sign * (e - cut) > 0
-            inner = xp.where(beyond, cut + 0 * e, e)
+            inner, beyond = self._inner(e)
             return f(xp, inner) + xp.where(beyond, slope(xp, inner) * (e - inner), 0 * e)
 
         if self.diagonal:
-            return xp.sum(continued(E), axis=-1)
+            return total(continued(E))
         if self.parameterization == "cholesky":
             diagonal = gaussian.diagonal_of(E)
             square = xp.sum(E * E, axis=(-2, -1)) - xp.sum(diagonal * diagonal, axis=-1)
@@ -228,6 +226,16 @@ class GaussianKL(ConvexSet):
             return xp.where(e < wide, 0 * e, 1 / (1 + xp.where(e < wide, 0 * e, e)) ** 2)
 
         return spectral_sum(E, continued, steepness, bend)
+
+    def _inner(self, e: Array) -> tuple[Array, Array]:
+        """e up to the cut, and whether it is beyond."""
+        cut, sign = self._cut(), 1 if self.parameterization == "log_std" else -1
+        beyond = sign * (e - cut) > 0
+        return namespace(e).where(beyond, cut + 0 * e, e), beyond
+
+    def _slopes(self, e: Array) -> Array:
+        """phi' of relative changes, beyond the cut that of the tangent."""
+        return gaussian.CURVES[self.parameterization][1](namespace(e), self._inner(e)[0])
 
     def _cut(self) -> Array | float:
         """Where h is continued along its tangent: beyond it KL > epsilon, and the change is thousandfold."""
@@ -263,8 +271,7 @@ class GaussianKL(ConvexSet):
         if self.parameterization == "log_std":
             off = size + 2 * u * (abs(covariance) + abs(self.covariance))
             growth = xp.exp(2 * xp.clip(E + off, -3.0, 3.0))
-            terms = (d + 8) * u * (growth + 1) * abs(E) + 2 * (growth + 1) * (abs(E) + off) * off
-            return xp.sum(terms, axis=-1)
+            return total((d + 8) * u * (growth + 1) * abs(E) + 2 * (growth + 1) * (abs(E) + off) * off)
         if self.diagonal:
             e, off = E, size / self.covariance
         else:
@@ -274,7 +281,7 @@ class GaussianKL(ConvexSet):
         left = xp.clip(1 + e - off, 1e-3, None)  # of the scale, after the displacement
         square = 0 if self.parameterization == "covariance" else 2 + abs(e) + off
         steep = (abs(e) + off) / left * (1 + 2 * square)
-        bound = xp.sum((d + 8) * u * abs(e) * (2 + square + 1 / left) + steep * off, axis=-1)
+        bound = total((d + 8) * u * abs(e) * (2 + square + 1 / left) + steep * off)
         if self.parameterization == "cholesky" and not self.diagonal:
             bound = bound + (2 * d * frobenius(E) + off[..., 0]) * off[..., 0]
         return bound

@@ -1,0 +1,145 @@
+"""The closed forms of compiled programs: the numbers of the formulas, the promise of `strict`, and few sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.fx import GraphModule
+
+from inset import GaussianKL, Strings
+from inset._project import interpolated
+from inset._traced import gaussian, strings
+from inset._trust_region import Layout
+from inset.torch import Projection, TrustRegion
+
+KINDS = ("covariance", "cholesky", "log_std")
+LINKS = torch.tensor([[0, 1], [1, 2], [2, 3], [0, 3]])
+REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "max", "min", "prod", "all", "any", "linalg_vector_norm")
+
+
+def policies(kind: str, average: bool, size: float, d: int = 3) -> tuple[Any, Any]:
+    """New policies, the first of which is inside and the last far outside, and old ones."""
+    random = torch.Generator().manual_seed(0)
+    means = torch.randn(*((6, 5, d) if average else (6, d)), generator=random)
+    scales = 0.3 * torch.randn(6, d, generator=random)
+    scales = scales if kind == "log_std" else scales.exp()
+    far = size * torch.tensor([1e-4, 0.1, 0.3, 1.0, 2.0, 9.0])
+    shift = torch.randn(means.shape, generator=random) * far.reshape(-1, *(1,) * (means.ndim - 1))
+    turn = torch.randn(6, d, generator=random) * far[:, None].clamp(max=3.0)
+    return (means + shift, scales + turn * (1.0 if kind == "log_std" else scales)), (means, scales)
+
+
+def pulled(y: Any, x: tuple[Tensor, ...], again: bool = False) -> tuple[Tensor, ...]:
+    """Derivatives of a function of y by x; with `again` those of the first."""
+    y = y if isinstance(y, tuple) else (y,)
+    first = torch.autograd.grad(torch.stack([torch.sin(v).sum() for v in y]).sum(), x, create_graph=again)
+    return torch.autograd.grad(torch.stack([v.square().sum() for v in first]).sum(), x) if again else first
+
+
+@pytest.mark.parametrize("strict", (False, True))
+@pytest.mark.parametrize("method", ("chord", "paper", "ray"))
+@pytest.mark.parametrize("average", (True, False))
+@pytest.mark.parametrize("kind", KINDS)
+def test_regions_are_those_of_the_formulas(kind: Any, average: bool, method: Any, strict: bool) -> None:
+    layout = Layout(average, True, kind)
+    for size, epsilon, d in ((1.0, 0.01, 3), (1e4, 0.3, 12), (1e12, 1.0, 3)):
+        new, old = policies(kind, average, size, d)
+        x = tuple(v.requires_grad_() for v in new)
+        y = gaussian.region(x, old, epsilon, layout, method, strict)
+        assert y is not None
+        expected, _ = interpolated(GaussianKL(old[0], old[1], epsilon, *layout), x, old, method, strict)
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=2e-5)
+        if size < 1e8 or method == "ray":  # beyond the domain the factor that leads back to it counts as a constant
+            torch.testing.assert_close(pulled(y, x), pulled(expected, x), rtol=1e-3, atol=1e-4)
+        if strict:
+            for wide in (torch.float32, torch.float64):
+                set = GaussianKL(old[0].to(wide), old[1].to(wide), epsilon, *layout)
+                assert set.h(tuple(v.detach().to(wide) for v in y)).max() <= 0
+
+
+def test_regions_whose_points_are_not_finite_or_whose_anchor_is_not_sound() -> None:
+    new, old = policies("log_std", False, 1.0)
+    layout = Layout(False, True, "log_std")
+    for bad in (torch.nan, torch.inf):
+        new[0][2, 0] = bad
+        y = gaussian.region(new, old, 0.01, layout, "ray", True)
+        assert y is not None and y[0][2].isnan().any() and y[0][[0, 1, 3, 4, 5]].isfinite().all()
+    far = old[0] + 1e8, old[1]  # where a float32 is off by more than the region is wide
+    y = gaussian.region((far[0] + 100, far[1]), far, 0.01, layout, "ray", True)
+    assert y is not None and y[0].isnan().all()
+
+
+@pytest.mark.parametrize("lengths", (1.5, torch.tensor([0.5, 1.0, 1.5, 2.0])))
+@pytest.mark.parametrize("strict", (False, True))
+def test_strings_are_those_of_the_formulas(strict: bool, lengths: Any) -> None:
+    random, set = torch.Generator().manual_seed(0), Strings(LINKS, lengths)
+    for size in (0.1, 1.0, 100.0, 1e20):
+        x = (size * torch.randn(9, 4, 2, generator=random)).requires_grad_()
+        middle = torch.randn(9, 1, 2, generator=random).requires_grad_()
+        anchor = middle.expand(x.shape)
+        y = strings.fused(set, x, anchor, "chord", strict)
+        assert y is not None
+        expected, _ = interpolated(set, x, anchor, "chord", strict)
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(pulled(y, (x, middle)), pulled(expected, (x, middle)), rtol=1e-4, atol=1e-5)
+        if strict:
+            assert set.h(y).max() <= 0
+            wide = Strings(LINKS, lengths.double() if isinstance(lengths, Tensor) else lengths)
+            assert wide.h(y.double()).max() <= 0
+
+
+def test_second_derivatives_are_those_of_the_formulas() -> None:
+    new, old = policies("log_std", True, 1.0)
+    x, layout = tuple(v.requires_grad_() for v in new), Layout(True, True, "log_std")
+    expected, _ = interpolated(GaussianKL(old[0], old[1], 0.01, *layout), x, old, "ray", False)
+    y = gaussian.region(x, old, 0.01, layout, "ray", False)
+    torch.testing.assert_close(pulled(y, x, again=True), pulled(expected, x, again=True), rtol=1e-2, atol=1e-3)
+    set, point = Strings(LINKS, 1.0), torch.randn(9, 4, 2).requires_grad_()
+    anchor = torch.zeros(1, 1, 2).expand(point.shape)
+    expected, _ = interpolated(set, point, anchor, "chord", False)
+    y = strings.fused(set, point, anchor, "chord", False)
+    torch.testing.assert_close(
+        pulled(y, (point,), again=True), pulled(expected, (point,), again=True), rtol=1e-3, atol=1e-3
+    )
+
+
+def programs(function: Any, *x: Any) -> list[GraphModule]:
+    """What AOT autograd makes of a function: the way there and the way back."""
+    found: list[GraphModule] = []
+
+    def keep(graph: GraphModule, _: Any) -> Any:
+        found.append(graph)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    y = torch.compile(function, fullgraph=True, backend=aot_autograd(fw_compiler=keep))(*x)
+    torch.stack([v.sum() for v in (y if isinstance(y, tuple) else (y,))]).sum().backward()
+    torch._dynamo.reset()
+    return found
+
+
+def sums(graph: GraphModule) -> int:
+    return sum(str(node.target).split(".")[1:2] in [[name] for name in REDUCTIONS] for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize("method, parameterization", (("paper", "covariance"), ("ray", "log_std")))
+def test_compiled_regions_have_few_sums(method: Any, parameterization: Any) -> None:
+    """By the formulas there are 26 and 69, and the backward pass reads 33 and 49 arrays."""
+    new, old = policies(parameterization, True, 1.0, 4)
+    layer, x = TrustRegion(method=method, parameterization=parameterization), tuple(v.requires_grad_() for v in new)
+    there, back = programs(layer, x, old)
+    assert sums(there) <= 4 and sums(back) <= 2
+    assert len([node for node in back.graph.nodes if node.op == "placeholder"]) <= 12
+
+
+def test_compiled_strings_have_few_sums() -> None:
+    """By the formulas there are 25, and the backward pass reads 16 arrays."""
+    layer, x = Projection(Strings(LINKS, 1.0)), torch.randn(50, 4, 2).requires_grad_()
+    there, back = programs(lambda x: layer(x, anchor=x.detach().mean(-2, keepdim=True).expand(x.shape)), x)
+    assert sums(there) <= 8 and sums(back) <= 3
+    assert len([node for node in back.graph.nodes if node.op == "placeholder"]) <= 8
