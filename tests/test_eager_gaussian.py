@@ -212,6 +212,22 @@ def test_second_derivatives(kind: str, method: str) -> None:
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("samples", [None, 4])
+def test_gradients_come_in_batches(samples: int | None) -> None:
+    """Of one sample, by numbers of Python, and of several, by arrays; both ways that torch has of it."""
+    set, x = made("log_std", torch.float64, samples=samples)
+    leaves = tuple([v.clone().requires_grad_() for v in x])
+    y = fused(set, leaves, "ray", False)
+    g = tuple([torch.linspace(-1, 1, 3 * v.numel(), dtype=v.dtype).reshape(3, *v.shape) for v in y])
+
+    def pulled(*g: Tensor) -> Any:
+        return grad(y, leaves, g, retain_graph=True)
+
+    expected = [torch.stack(column) for column in zip(*(pulled(*one) for one in zip(*g, strict=True)), strict=True)]
+    for found in (grad(y, leaves, g, retain_graph=True, is_grads_batched=True), torch.func.vmap(pulled)(*g)):
+        torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_changes_are_noticed() -> None:
     """Of the old policy and of x: before a call they count, between it and the backward pass they are an error."""
     set, x = made("covariance", torch.float64)

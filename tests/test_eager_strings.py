@@ -175,6 +175,23 @@ def test_second_derivatives(anchor: str) -> None:
     assert found[0][0].isfinite().all()
 
 
+@pytest.mark.parametrize("anchor", ANCHORS)
+def test_gradients_come_in_batches(anchor: str) -> None:
+    """Both ways that torch has of it."""
+    set = strings("a tensor", torch.float64)
+    x, middle = made(anchor, torch.float64)
+    leaves = (x.clone().requires_grad_(), middle.clone().requires_grad_())
+    y = fused(set, leaves[0], placed(anchor, leaves[1], x), "chord", False)
+    g = torch.linspace(-1, 1, 3 * y.numel(), dtype=y.dtype).reshape(3, *y.shape)
+
+    def pulled(g: Tensor) -> Any:
+        return grad(y, leaves, g, retain_graph=True)
+
+    expected = [torch.stack(column) for column in zip(*map(pulled, g), strict=True)]
+    for found in (grad(y, leaves, g, retain_graph=True, is_grads_batched=True), torch.func.vmap(pulled)(g)):
+        torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_changes_are_noticed() -> None:
     """Of links, lengths and x: before a call they count, between it and the backward pass they are an error."""
     set = strings("a tensor", torch.float64)

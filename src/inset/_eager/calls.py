@@ -1,13 +1,15 @@
-"""What surrounds a call: whether a fast path may run, and what is remembered from call to call."""
+"""What surrounds a call: whether a fast path may run, where its derivative may not, what is remembered for the next."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_legacy_batchedtensor
 
 PLAIN = (Tensor, nn.Parameter)
 """Types that are not those of some tracer."""
@@ -30,6 +32,19 @@ def transformed() -> bool:
 def usual(x: Tensor) -> bool:
     """Whether torch does one operation after another: nothing is traced, transformed or captured."""
     return not (traced() or transformed() or (x.is_cuda and torch.cuda.is_current_stream_capturing()))
+
+
+def by_formulas(*g: Tensor) -> bool:
+    """Whether a derivative goes through the formulas of the set: if it is to be differentiated, or for batches of g."""
+    return torch.is_grad_enabled() or transformed() or any([is_legacy_batchedtensor(v) for v in g])
+
+
+def differentiated(ctx: Any, formula: Callable[..., Any], inputs: tuple[Tensor, ...], g: Any) -> tuple[Any, ...]:
+    """The derivatives of what the formula makes of the inputs, by those that ask for them."""
+    chosen, again = [v for v, asks in zip(inputs, ctx.needs_input_grad, strict=False) if asks], torch.is_grad_enabled()
+    with torch.enable_grad():
+        found = iter(torch.autograd.grad(formula(*inputs), chosen, g, create_graph=again, allow_unused=True))
+    return tuple([next(found) if asks else None for _, asks in zip(inputs, ctx.needs_input_grad, strict=False)])
 
 
 class _Entry(NamedTuple):

@@ -15,23 +15,21 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .._project import interpolated
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussian_line as line
+from .calls import by_formulas, differentiated
+from .gaussian_few import Line as LineOfFew
+from .gaussian_line import Pair
 from .small import ROUNDOFF, array, at_least, engine, largest, plain, product, quiet, tensor
 
 MOST = 1.0
 """Of epsilon: bounds of the changes at y are good up to there."""
-FARTHEST = 1e8
-"""Standard deviations up to which squares do not overflow."""
 FEW = 24
-"""Scales of one sample up to which Python is faster than NumPy."""
-Pair = tuple[Tensor, Tensor]
+"""Scales of one sample up to which numbers of Python are faster than arrays."""
 
 
 def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Pair | None:
@@ -63,8 +61,10 @@ def region(x: Any, old: Any, epsilon: Any, layout: Layout, method: Any, strict: 
         if not _fits(x[1].shape, whole, 1):
             return None
         x = (x[0], x[1].expand(whole))
+    if batch.numel() == 1 and d <= FEW:
+        return LineOfFew.apply(*x, (old, float(epsilon), layout, method, strict))  # type: ignore[return-value]
     with quiet(engine(x[0])):
-        solved = _solved(x, old, float(epsilon), layout, batch.numel() == 1, method == "ray", strict)
+        solved = _solved(x, old, float(epsilon), layout, method == "ray", strict)
     return None if solved is None else _Line.apply(*x, (old, epsilon, layout, solved, method, strict))  # type: ignore[return-value]
 
 
@@ -99,11 +99,9 @@ class _Solved(NamedTuple):
     """The new scales less the old ones."""
     slopes: Any
     """phi' by the scales, `(*batch, d)`."""
-    alone: bool
-    """Whether there is one sample."""
 
 
-def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, alone: bool, ray: bool, strict: bool) -> _Solved | None:
+def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, strict: bool) -> _Solved | None:
     """None where h is not finite, or rounding leaves nothing of epsilon."""
     xp, kind, event, u = engine(x[0]), layout.parameterization, 2 if layout.average else 1, ROUNDOFF[x[0].dtype]
     center, scale = array(xp, old[0]), array(xp, old[1])
@@ -112,18 +110,16 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, alone: bool, ray
     wide = std[..., None, :] if event == 2 else std
     states, d = shift.shape[-2] if event == 2 else 1, shift.shape[-1]
     z = shift / wide
-    q = product(z, z, event, alone) / states
+    q = product(z, z, event) / states
     e = change if kind == "log_std" else change / scale
-    if alone and d <= FEW:
-        e = e.ravel().tolist()
-    phi, slopes = line.spread(xp, e, kind, epsilon, alone)
+    phi, slopes = line.spread(xp, e, kind, epsilon)
     h = (q + phi) / 2 - epsilon
-    if not largest(h) <= FARTHEST * FARTHEST / 2 / states:
+    if not largest(h) <= line.highest(states):
         return None
     far = size = 0.0
     if strict:
         far = largest(abs(scale)) if kind == "log_std" else 0.0
-        off, size = line.error(e, slopes, kind, u, far, alone)
+        off, size = line.error(e, slopes, kind, u, far)
         h = h + u * (states * d + 10) * q + (off + 2.1 * u * epsilon)
     out = at_least(h, 0.0)
     outside = out > 0
@@ -137,13 +133,12 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, alone: bool, ray
     if strict:
         fixed, slip, bend, push = line.margin(kind, epsilon, states * d, d, u, far)
         w = center / wide
-        error = slip + bend * (t * size) + push * (product(w, w, event, alone) / states) ** 0.5
-        if not largest(error) <= 0.09 * epsilon or 2 * fixed >= 0.09 * epsilon:
+        error = slip + bend * (t * size) + push * (product(w, w, event) / states) ** 0.5
+        if not largest(error) <= line.MOST_LOST * epsilon or 2 * fixed >= line.MOST_LOST * epsilon:
             return None
         eta = t - t * outside * error / (epsilon - 2 * fixed + error)
-    slopes = np.array(slopes, scale.dtype) if isinstance(slopes, list) else slopes
     slopes = slopes if kind == "log_std" else slopes / scale
-    return _Solved(eta, pull / states, turn, shift, z, std, change, slopes, alone)
+    return _Solved(eta, pull / states, turn, shift, z, std, change, slopes)
 
 
 class _Line(torch.autograd.Function):
@@ -153,27 +148,22 @@ class _Line(torch.autograd.Function):
     def forward(ctx: Any, means: Tensor, scales: Tensor, rest: tuple[Any, ...]) -> Pair:  # torch looks at each argument
         (center, old), *_, layout, solved, _, _ = rest
         ctx.save_for_backward(means, scales, center, old)  # so that a change of them is noticed
-        ctx.rest, eta = rest[1:], solved.eta
-        if solved.alone:
-            return torch.lerp(center, means, eta), torch.lerp(old, scales, eta)
-        eta = tensor(eta)
+        ctx.rest, eta = rest[1:], tensor(solved.eta)
         return torch.lerp(center, means, eta[..., None] if layout.average else eta), torch.lerp(old, scales, eta)
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         means, scales, center, old = ctx.saved_tensors
         epsilon, layout, solved, method, strict = ctx.rest
-        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            x = (means, scales)
-            y, _ = interpolated(GaussianKL(center, old, epsilon, *layout), x, (center, old), method, strict)
-            return *torch.autograd.grad(y, x, g, create_graph=True, allow_unused=True), None
-        eta, pull, turn, shift, z, std, change, slopes, alone = solved
+        if by_formulas(*g):
+            formula = line.formulas((center, old), epsilon, layout, method, strict)
+            return *differentiated(ctx, formula, (means, scales), g), None
+        eta, pull, turn, shift, z, std, change, slopes = solved
         xp, event = engine(means), 2 if layout.average else 1
         pushed, bent = array(xp, g[0]), array(xp, g[1])
-        along = product(pushed, shift, event, alone) + product(bent, change, 1, alone)
+        along = product(pushed, shift, event) + product(bent, change, 1)
         inward = along * pull / std
+        ds = bent * eta + slopes * (along * turn)
         if event == 2:
-            dm = pushed * (eta if alone else eta[..., None]) + z * inward[..., None, :]
-        else:
-            dm = pushed * eta + z * inward
-        return tensor(dm), tensor(bent * eta + slopes * (along * turn)), None
+            eta, inward = eta[..., None], inward[..., None, :]
+        return tensor(pushed * eta + z * inward), tensor(ds), None

@@ -1,65 +1,61 @@
-"""The covariance term sum_i phi(e_i) of `GaussianKL` on the line to the old policy, and what rounding does to it.
-
-The relative changes e of the scales are an array, or a list if they are few and of one sample.
-"""
+"""The covariance term sum_i phi(e_i) of `GaussianKL` on the line to the old policy, and what rounding does to it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from operator import mul
 from typing import Any
 
 from torch import Tensor
 
 from .. import _gaussian as gaussian
+from .._project import interpolated
+from .._trust_region import Layout
+from ..sets.gaussian_kl import GaussianKL
 from .small import at_least, at_most, largest, most, product, total
 
 NEWTONS = 12
 """At most; three or four do."""
 SLACK = 1.1
 """Times epsilon: more than the KL at y, whatever is rounded."""
+MOST_LOST = 0.09
+"""Of epsilon, to rounding."""
+FARTHEST = 1e8
+"""Standard deviations up to which squares do not overflow."""
 Kind = gaussian.Parameterization
+Pair = tuple[Tensor, Tensor]
 
 
-def spread(xp: Any, e: Any, kind: Kind, epsilon: float, alone: bool) -> tuple[Any, Any]:
+def formulas(old: Pair, epsilon: float, layout: Layout, method: Any, strict: bool) -> Callable[..., Pair]:
+    """g(x) of means and scales, as the set has it."""
+    set = GaussianKL(*old, epsilon, *layout)
+    return lambda *x: interpolated(set, x, old, method, strict)[0]
+
+
+def highest(states: int) -> float:
+    """Up to which h is trusted."""
+    return FARTHEST * FARTHEST / 2 / states
+
+
+def spread(xp: Any, e: Any, kind: Kind, epsilon: float) -> tuple[Any, Any]:
     """sum phi(e) and the slopes phi'(e), beyond the cut along the tangent; see `_gaussian.CURVES`."""
-    cut = _cut(kind, epsilon)
-    if isinstance(e, list):
-        return _spread_of_few(e, kind, cut)
     if kind == "log_std":
-        inner = at_most(e, cut)
+        inner = at_most(e, cut(kind, epsilon))
         twice = inner + inner
         growth = xp.expm1(twice)
         phi, slopes = growth - twice, growth + growth
     else:
-        inner = at_least(e, cut)
+        inner = at_least(e, cut(kind, epsilon))
         slopes = inner / (inner + 1)
         phi = inner - xp.log1p(inner)
         if kind == "cholesky":
             phi, slopes = inner * inner + (phi + phi), slopes * (inner + 2) * 2
-    return total(phi + slopes * (e - inner), 1, alone), slopes
-
-
-def _spread_of_few(e: list[float], kind: Kind, cut: float) -> tuple[float, list[float]]:
-    whole, slopes = 0.0, []
-    for v in e:
-        if kind == "log_std":
-            inner = cut if v > cut else v
-            growth = math.expm1(2 * inner)
-            phi, slope = growth - 2 * inner, 2 * growth
-        else:
-            inner = cut if v < cut else v
-            phi, slope = inner - math.log1p(inner), inner / (1 + inner)
-            if kind == "cholesky":
-                phi, slope = inner * inner + 2 * phi, 2 * slope * (2 + inner)
-        whole += phi + slope * (v - inner)
-        slopes.append(slope)
-    return whole, slopes
+    return total(phi + slopes * (e - inner), 1), slopes
 
 
 @lru_cache
-def _cut(kind: Kind, epsilon: float) -> float:
+def cut(kind: Kind, epsilon: float) -> float:
     """See `GaussianKL._cut`."""
     if kind == "log_std":
         return max(math.log(4 * epsilon + 1.4) / 2, 3.0)
@@ -68,31 +64,35 @@ def _cut(kind: Kind, epsilon: float) -> float:
     return min(math.exp(-0.5 - epsilon), 0.03) - 1
 
 
+def first(kind: Kind, epsilon: float, q: Any, square: Any) -> Any:
+    """The t with t^2 q + sum phi(t e) = 2 epsilon for small changes, whose squares sum up to `square`."""
+    return (2 * epsilon / (q + (0.5 if kind == "covariance" else 2.0) * square + 1e-300)) ** 0.5
+
+
+@lru_cache
+def enough(epsilon: float, u: float, d: int) -> float:
+    """What Newton steps may leave."""
+    return epsilon * u / 2 + 2e-15 * math.sqrt(epsilon * d)
+
+
 def root(xp: Any, q: Any, e: Any, outside: Any, kind: Kind, epsilon: float, u: float) -> tuple[Any, ...]:
     """t <= 1 with t^2 q + sum phi(t e) = 2 epsilon, -dt / d(t^2 q) t and the same for sum phi, and the slopes at t e.
 
     The first Newton step, from the t of small changes, ends beyond the boundary and the others come back to it; the
     chord from what they leave ends before it. In float64, or what they leave would be rounding.
     """
-    alone, few, d = isinstance(q, float), isinstance(e, list), len(e) if isinstance(e, list) else e.shape[-1]
-    if alone and not outside:
-        return 1.0, 0.0, 0.0, e
-    kept = getattr(e, "dtype", None)
-    q, e = q if alone else _double(q), e if few else _double(e)
-    square = sum(map(mul, e, e)) if few else product(e, e, 1, alone)
-    t = at_most((2 * epsilon / (q + (0.5 if kind == "covariance" else 2.0) * square + 1e-300)) ** 0.5, 1.0)
-    enough = epsilon * u / 2 + 2e-15 * math.sqrt(epsilon * d)
-    k = 0
-    while True:
-        phi, slopes = spread(xp, [t * v for v in e] if few else t * e, kind, epsilon, alone)
+    kept, q, e = e.dtype, _double(q), _double(e)
+    t = at_most(first(kind, epsilon, q, product(e, e, 1)), 1.0)
+    for k in range(NEWTONS + 1):
+        phi, slopes = spread(xp, t * e, kind, epsilon)
         over = t * t * q + phi - 2 * epsilon
-        steep = 2 * t * q + (sum(map(mul, slopes, e)) if few else product(slopes, e, 1, alone)) + 1e-300
-        if k == NEWTONS or (k and largest(over) <= enough):
+        steep = 2 * t * q + product(slopes, e, 1) + 1e-300
+        if k == NEWTONS or (k and largest(over) <= enough(epsilon, u, e.shape[-1])):
             break
-        t, k = at_most(t - over / steep, 1.0), k + 1
+        t = at_most(t - over / steep, 1.0)
     t = t * (2 * epsilon / (2 * epsilon + at_least(over, 0.0)))
     turn = t / -steep * (outside & (t < 1))
-    return tuple([v if isinstance(v, (float, list)) else _cast(v, kept) for v in (t, 2 * t * turn, turn, slopes)])
+    return tuple([_cast(v, kept) for v in (t, 2 * t * turn, turn, slopes)])
 
 
 def _double(v: Any) -> Any:
@@ -103,24 +103,22 @@ def _cast(v: Any, dtype: Any) -> Any:
     return v.to(dtype) if isinstance(v, Tensor) else v.astype(dtype)
 
 
-def error(e: Any, slopes: Any, kind: Kind, u: float, far: float, alone: bool) -> tuple[Any, Any]:
+def error(e: Any, slopes: Any, kind: Kind, u: float, far: float) -> tuple[Any, Any]:
     """What rounding may have taken from sum phi(e) / 2 at x, see `GaussianKL.rounding`; and sum |e|.
 
     `far` is the largest old logarithm.
     """
-    if isinstance(e, list):
-        sizes, steep, d = [abs(v) for v in e], [abs(v) for v in slopes], len(e)
-        size, widest, steepest = sum(sizes), max(sizes), max(slopes) if kind == "log_std" else sum(steep)
-    else:
-        sizes, d = abs(e), e.shape[-1]
-        size, widest = total(sizes, 1, alone), most(sizes, alone)
-        steepest = most(slopes, alone) if kind == "log_std" else total(abs(slopes), 1, alone)
+    sizes, d = abs(e), e.shape[-1]
+    size, widest = total(sizes, 1), most(sizes)
     k = u * (d + 10)
     if kind == "log_std":
         off = 2.01 * u * widest + 4.01 * u * far
-        return (steepest * 0.51 + 2.1) * (k * size + (size + d * off) * off * 2.01), size  # e^2e + 1 = slope / 2 + 2
+        # e^2e + 1 = slope / 2 + 2
+        return (most(slopes) * 0.51 + 2.1) * (k * size + (size + d * off) * off * 2.01), size
     square = 2.01 if kind == "covariance" else widest + 4.01
-    return k * (square * size + (widest + 1.01) * steepest), size  # beyond the cut a slope counts as often as e
+    return k * (
+        square * size + (widest + 1.01) * total(abs(slopes), 1)
+    ), size  # beyond the cut a slope counts as often as e
 
 
 @lru_cache

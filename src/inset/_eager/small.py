@@ -66,25 +66,19 @@ def at_most(v: Any, high: float) -> Any:
 
 
 def largest(v: Any) -> float:
-    return v if isinstance(v, float) else v.max().item()
+    return v.max().item()
 
 
-def most(v: Any, alone: bool) -> Any:
-    """The largest on the last axis, `(*batch, 1)`, or a number for one sample."""
-    if alone:
-        return v.max().item()
+def most(v: Any) -> Any:
+    """The largest on the last axis, `(*batch, 1)`."""
     return v.amax(-1, keepdim=True) if isinstance(v, Tensor) else v.max(-1, keepdims=True)
 
 
-def total(v: Any, event: int, alone: bool) -> Any:
+def total(v: Any, event: int) -> Any:
     """The sum over the last axes, in the same way."""
-    if alone:
-        return v.sum().item()
     return v.sum(-1, keepdims=True) if event == 1 else v.sum((-2, -1), keepdims=True)[..., 0]
 
 
-def product(a: Any, b: Any, event: int, alone: bool) -> Any:
+def product(a: Any, b: Any, event: int) -> Any:
     """The sum of a b, in the same way."""
-    if alone:
-        return np.vdot(a, b).item() if isinstance(a, np.ndarray) else torch.dot(a.reshape(-1), b.reshape(-1)).item()
-    return total(a * b, event, False)
+    return total(a * b, event)

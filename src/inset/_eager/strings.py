@@ -21,6 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._project import interpolated
 from ..sets.strings import Strings
+from .calls import by_formulas, differentiated
 from .small import ROUNDOFF, array, at_least, engine, plain, quiet, tensor
 
 LEAST, MOST = 1e-12, 1e12
@@ -176,11 +177,11 @@ class _Line(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         (x, anchor, links, *_), (lengths, solved, strict) = ctx.saved_tensors, ctx.rest
-        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            y, _ = interpolated(Strings(links, lengths), x, anchor, "chord", strict)
-            inputs = [v for v, wanted in zip((x, anchor), ctx.needs_input_grad, strict=False) if wanted]
-            found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-            return *[next(found) if wanted else None for wanted in ctx.needs_input_grad[:2]], None
+        if by_formulas(g):
+            set = Strings(links, lengths)
+            return *differentiated(
+                ctx, lambda x, x0: interpolated(set, x, x0, "chord", strict)[0], (x, anchor), g
+            ), None
         dx, dx0 = _pulled(solved, array(engine(x), g), x.shape[-2:])
         return tensor(dx).reshape(x.shape), tensor(dx0).reshape(x.shape) if ctx.needs_input_grad[1] else None, None
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 
-from .._eager.calls import PLAIN, transformed
+from .._eager.calls import PLAIN
 
 KINDS = (*PLAIN, int, float, bool, str)
 """Types of inputs that are not those of some tracer."""
@@ -69,19 +68,6 @@ class Operator:
 
         self._traced.register_autograd(traced, setup_context=keep)
         self._plain = plain
-
-
-def by_formulas(*g: Tensor) -> bool:
-    """Whether a derivative goes through the formulas of the set: if it is to be differentiated, or for batches of g."""
-    return torch.is_grad_enabled() or transformed() or any([is_legacy_batchedtensor(v) for v in g])
-
-
-def differentiated(ctx: Any, formula: Callable[..., Any], inputs: tuple[Tensor, ...], g: Any) -> tuple[Any, ...]:
-    """The derivatives of what the formula makes of the inputs, by those that ask for them."""
-    chosen, again = [v for v, asks in zip(inputs, ctx.needs_input_grad, strict=False) if asks], torch.is_grad_enabled()
-    with torch.enable_grad():
-        found = iter(torch.autograd.grad(formula(*inputs), chosen, g, create_graph=again, allow_unused=True))
-    return tuple([next(found) if asks else None for _, asks in zip(inputs, ctx.needs_input_grad, strict=False)])
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager.calls import remembered, traced
+from .._eager.calls import by_formulas, differentiated, remembered, traced
 from .._eager.matrices import KNOWN
 from .._project import interpolated
 from ..sets.lmi import LMI
 from . import matrices
 from ._launch import launched, power
-from ._operator import Call, by_formulas, differentiated, operator
+from ._operator import Call, operator
 
 WIDEST, SIDE = 64, 32
 """Coordinates of a point and rows of a matrix up to which a program goes through them one after another."""

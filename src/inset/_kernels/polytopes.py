@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager.calls import remembered, traced
+from .._eager.calls import by_formulas, differentiated, remembered, traced
 from .._project import interpolated
 from ..sets.polytope import Polytope
 from . import products
 from ._launch import launched, power
-from ._operator import Call, by_formulas, differentiated, operator
+from ._operator import Call, operator
 
 WIDEST = 256
 """Coordinates of a point up to which one program holds a tile of points."""

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._eager.calls import by_formulas, differentiated
 from .._gaussian import PARAMETERIZATIONS
 from .._project import interpolated
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussians
 from ._launch import WARP, common, launched, power
-from ._operator import by_formulas, constant, differentiated, operator
+from ._operator import constant, operator
 
 WIDEST = 8192
 """Means up to which one program holds them all."""

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager.calls import remembered, traced
+from .._eager.calls import by_formulas, differentiated, remembered, traced
 from .._eager.cones import ConeTerms
 from .._eager.kinds import norm, positive, roundoff
 from .._project import interpolated
 from ..sets.second_order_cone import SecondOrderCone
 from . import cones
 from ._launch import launched, power
-from ._operator import Call, by_formulas, differentiated, operator
+from ._operator import Call, operator
 from .polytopes import HELD, WIDEST, tensor_cores, tile
 
 MANY = 64

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._eager.calls import by_formulas, differentiated
 from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
 from ._launch import HELD, common, launched, power, rows, stride, working
-from ._operator import by_formulas, constant, differentiated, operator, watched
+from ._operator import constant, operator, watched
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._eager.calls import by_formulas, differentiated
 from .._project import interpolated
 from .._set import ConvexSet
 from ..sets.ball import Ball
@@ -20,7 +21,7 @@ from ..sets.ellipsoid import Ellipsoid
 from ..sets.simplex import Simplex
 from . import bounds, norms
 from ._launch import common, launched, power, rows, stride, working
-from ._operator import Call, by_formulas, constant, differentiated, operator
+from ._operator import Call, constant, operator
 
 NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
 """Kinds of sets: |x - p| <= r; |(x - p) q| <= r; p <= x <= q; the same with Python numbers, which have been rounded;

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._eager.calls import transformed
-from .._eager.gaussian import MOST, Pair
-from .._eager.gaussian_line import NEWTONS
+from .._eager.calls import differentiated, transformed
+from .._eager.gaussian import MOST
+from .._eager.gaussian_line import NEWTONS, Pair, formulas
 from .._namespace import keep, total
-from .._project import interpolated
 from .._ray import over_event
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
@@ -140,10 +139,9 @@ class _Line(torch.autograd.Function):
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         means, scales, center, old, weight, pull, slopes = ctx.saved_tensors
         _, epsilon, layout, method, strict = ctx.rest
-        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            x, set = (means, scales), GaussianKL(center, old, epsilon, *layout)
-            y, _ = interpolated(set, x, (center, old), method, strict)
-            return *torch.autograd.grad(y, x, g, create_graph=True, allow_unused=True), None
+        if torch.is_grad_enabled():  # the derivative is to be differentiated
+            formula = formulas((center, old), epsilon, layout, method, strict)
+            return *differentiated(ctx, formula, (means, scales), g), None
         set, (pushed, bent) = GaussianKL(center.double(), old.double(), epsilon, *layout), (v.double() for v in g)
         event, change = 2 if layout.average else 1, scales.double() - old.double()
         shift = means.double() - center.double()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._eager.calls import transformed
+from .._eager.calls import differentiated, transformed
 from .._namespace import keep, select_along
 from .._project import interpolated
 from ..sets.strings import Strings
@@ -82,11 +82,8 @@ class _Line(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, anchor, eta, pull, i = ctx.saved_tensors
         set, method, strict = ctx.rest
-        if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
-            y, _ = interpolated(set, x, anchor, method, strict)
-            inputs = [v for v, wanted in zip((x, anchor), ctx.needs_input_grad, strict=False) if wanted]
-            found = iter(torch.autograd.grad(y, inputs, g, create_graph=True))
-            return *[next(found) if wanted else None for wanted in ctx.needs_input_grad[:2]], None
+        if torch.is_grad_enabled():  # the derivative is to be differentiated
+            return *differentiated(ctx, lambda x, x0: interpolated(set, x, x0, method, strict)[0], (x, anchor), g), None
         point, pushed = x.double(), g.double()
         along = (pushed * (point - anchor[..., :1, :].double())).sum(-1).sum(-1) * pull
         ends = select_along(set.links, i.reshape(-1), 0).reshape(*i.shape, 2)
