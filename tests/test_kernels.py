@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Strings
@@ -90,17 +92,49 @@ def test_two_numbers_of_16_bits_are_read_as_one(
     monkeypatch.setattr(strings, "AGAIN", again)
     set, x, anchor = chain(dtype)
     found = []
-    for apply, dtype_ in ((fused, dtype), (fused, torch.float32)):
-        leaf = x.to(dtype_, copy=True).requires_grad_()
-        y = apply(set, leaf, anchor.to(dtype_)[:1].expand(8, 2), "chord", False)
-        assert y is not None
-        g = torch.linspace(-1, 1, y.numel()).reshape(y.shape).to(dtype).to(dtype_)
-        found.append((y.detach(), *torch.autograd.grad(y, leaf, g)))
-    for a, b in zip(*found, strict=True):
-        assert torch.equal(a, b.to(dtype))  # computed in float32 and rounded once
     odd = torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].reshape(x.shape)
-    assert odd.data_ptr() % 4 == 2 and strings._paired(odd).data_ptr() % 4 == 0 and strings._paired(x) is x
-    assert torch.equal(strings._paired(odd), x)
+    for points in (x, odd, x.float()):
+        leaf = points.detach().requires_grad_()
+        y = fused(set, leaf, anchor.to(points.dtype)[:1].expand(8, 2), "chord", False)
+        assert y is not None
+        g = torch.linspace(-1, 1, y.numel()).reshape(y.shape).to(dtype).to(points.dtype)
+        found.append((y.detach(), *torch.autograd.grad(y, leaf, g)))
+    for a, b, c in zip(*found, strict=True):
+        assert torch.equal(a, b) and torch.equal(a, c.to(dtype))  # computed in float32 and rounded once
+    assert odd.data_ptr() % 4 == 2 and strings._paired(x) and not strings._paired(odd) and not strings._paired(x, odd)
+    assert not strings._paired(x[:, :7, :1])  # seven for each sample
+    with FakeTensorMode():  # as in a program, which may be given others
+        assert not strings._paired(torch.empty(20, 8, 2, dtype=dtype))
+
+
+@pytest.mark.parametrize("again", [0, 32])
+@pytest.mark.parametrize(
+    "x, anchor, links, lengths",
+    [
+        ([0.0, 1e13], [0.0, 0.5], [[0, 1]], 1.0),  # with a span of the anchor that is short beside it
+        ([0.0, 3.0, 1e13], [0.0, 0.1, 0.2], [[0, 1], [1, 2]], torch.tensor([1.0, 1e14])),  # and of the point
+        ([0.0, 1e-25, 1.0], [0.0, 0.0, 0.0], [[0, 1]], 1e-26),  # or one that is short among ordinary ones
+    ],
+)
+def test_derivative_by_a_span_of_another_size(
+    monkeypatch: pytest.MonkeyPatch, again: int, x: list[float], anchor: list[float], links: Any, lengths: Any
+) -> None:
+    """A square of one that overflows, or is 0, says nothing of the other."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    wide = lengths.double() if isinstance(lengths, Tensor) else lengths
+    found = []
+    for apply, length, dtype in (
+        (fused, lengths, torch.float32),
+        (lambda *a: interpolated(*a)[0], wide, torch.float64),
+    ):
+        leaves = [torch.tensor([v], dtype=dtype)[..., None].requires_grad_() for v in (x, anchor)]
+        y = apply(Strings(torch.tensor(links), length), *leaves, "chord", False)
+        assert y is not None
+        g = torch.arange(1.0, 1 + len(x), dtype=dtype).reshape(y.shape)
+        found.append([y.detach(), *torch.autograd.grad(y, leaves, g)])
+    for a, b in zip(*found, strict=True):
+        size = float(b.abs().max())
+        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5 * size)
 
 
 @pytest.mark.parametrize("again", [0, 32])
@@ -192,9 +226,11 @@ def test_what_is_not_finite() -> None:
     assert y[0].isnan().all() and y[2].isnan().all() and y[[1, 3, 4, 5]].isfinite().all()
     assert set.contains(y[[1, 3, 4, 5]]).all()
     (g,) = torch.autograd.grad(y[1].sin().sum(), leaf)
-    (reference,) = torch.autograd.grad(interpolated(set, leaf, anchor, "chord", True)[0][1].sin().sum(), leaf)
+    wide = x.double().requires_grad_()  # in float32 the formulas lose the part along the string
+    expected = interpolated(set, wide, anchor.double(), "chord", False)[0][1]
+    (reference,) = torch.autograd.grad(expected, wide, y[1].detach().cos().double())
     assert g[1].abs().max() > 0
-    torch.testing.assert_close(g[1], reference[1], rtol=1e-3, atol=0)
+    torch.testing.assert_close(g[1].double(), reference[1], rtol=1e-3, atol=0)
     for link in ([0, BODIES], [BODIES, 0]):
         with np.errstate(all="ignore"):
             beyond = fused(Strings(torch.tensor([link]), 1.0), x, spread(anchor[:, :1].contiguous()), "chord", True)

@@ -84,14 +84,17 @@ def write(x, at, v, there, ROW: tl.constexpr):
 
 
 @triton.jit
-def tile(x, k, N, B: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr):
+def tile(
+    x, k, N, B: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+    PAIRED: tl.constexpr,
+):  # fmt: skip
     """The numbers of tile k, asked for before they are needed; `apart` makes points of them.
 
-    Two of 16 bits come as one, if there is an even number: as two, compilers take them apart where they are asked for,
-    and so wait for them there. They begin at a multiple of 4 bytes.
+    PAIRED are two of 16 bits that come as one: as two, compilers take them apart where they are asked for, and so wait
+    for them there. There is an even number of them, and they begin at a multiple of 4 bytes.
     """
-    n = (k * B + tl.arange(0, B)).to(tl.int64)
-    if SIZE % 2 == 0 and x.dtype.element_ty.primitive_bitwidth == 16:
+    n = tl.cast(k, tl.int64) * B + tl.arange(0, B)
+    if PAIRED:
         e = places(B, WIDTH // 2, LANES, EACH // 2)
         pairs = x.to(tl.pointer_type(tl.int32), bitcast=True)
         return read(pairs, wide(n) * (SIZE // 2) + e, wide(n < N) & (e < SIZE // 2), SIZE // 2)

@@ -22,17 +22,18 @@ def forward(
     x, x0, links, lengths, y, weight, active, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr,
-    WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
-    NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, PAIRED: tl.constexpr,
+    F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there."""
     SIZE: tl.constexpr = BODIES * D
     e = places(B, WIDTH, LANES, EACH)
     TWICE: tl.constexpr = LANES <= 32  # two tiles are on their way at once, unless many warps hold a sample
     # everything is asked for before anything is waited for
-    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
+    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
     if TWICE:
-        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
     link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
     most = limits(lengths, 0, link, M, ROWL, F)  # those of the first sample, if each has its own
     anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
@@ -43,16 +44,16 @@ def forward(
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         point = apart(ahead, x, F)
         if TWICE:
-            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
         else:
-            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
         plain &= _forth(
             k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse, least,
             SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, False
         )  # fmt: skip
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:  # once more with what only extreme numbers need
         for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
-            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH), x, F)
+            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH, PAIRED), x, F)
             _forth(
                 k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse,
                 least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE,
@@ -96,25 +97,66 @@ def _coordinate(x, row, i, j, q, D: tl.constexpr, F: tl.constexpr):
 
 
 @triton.jit
-def _measured(x, row, x0, row0, i, j, c, t, up, down, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+def _measured(
+    x, row, x0, row0, i, j, c, t, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr, FAST: tl.constexpr,
+    SHIFT: tl.constexpr, EXTREME: tl.constexpr,
+):  # fmt: skip
     """p_i - p_j of a link for each sample, at each place of coordinate c, its length, and the inverse of that or 0.
 
-    At the point, which is pulled back by t, and at the anchor. Squares are those of numbers scaled by `up`, which
-    `down` takes back.
+    At the point, which is pulled back by t, and at the anchor; last, whether that needs nothing EXTREME: spans that are
+    scaled before they are squared. Those come with a length of 1, whose inverse is not extreme.
     """
+    up, down, up0, down0 = t, t, t, t
+    if EXTREME:
+        size, size0 = tl.zeros_like(t), tl.zeros_like(t)
+        for q in tl.static_range(D):
+            span, span0 = _span(x, row, x0, row0, i, j, q, t, TOGETHER, D, F)  # type: ignore[misc]
+            size, size0 = tl.maximum(size, tl.abs(span)), tl.maximum(size0, tl.abs(span0))
+        up, down = _scale(size, FAST, SHIFT)  # type: ignore[misc]
+        up0, down0 = _scale(size0, FAST, SHIFT)  # type: ignore[misc]
     along, square = tl.zeros(c.shape, F), tl.zeros_like(t)
     along0, square0 = along, square
     for q in tl.static_range(D):
-        first, second = _coordinate(x, row, i, j, q, D, F)  # type: ignore[misc]
-        span = t * first - t * second
+        span, span0 = _span(x, row, x0, row0, i, j, q, t, TOGETHER, D, F)  # type: ignore[misc]
+        if EXTREME:
+            span, span0 = span * up, span0 * up0
         if not TOGETHER:
-            first0, second0 = _coordinate(x0, row0, i, j, q, D, F)  # type: ignore[misc]
-            span += (1 - t) * (first0 - second0)
-            along0 = tl.where(c == q, wide(first0 - second0), along0)
-            square0 += ((first0 - second0) * up) * ((first0 - second0) * up)
-        along, square = tl.where(c == q, wide(span), along), square + (span * up) * (span * up)
+            along0, square0 = tl.where(c == q, wide(span0), along0), square0 + span0 * span0
+        along, square = tl.where(c == q, wide(span), along), square + span * span
     inverse, inverse0 = tl.where(square > 0, tl.rsqrt(square), 0.0), tl.where(square0 > 0, tl.rsqrt(square0), 0.0)
-    return along, square * inverse * down, inverse * up, along0, square0 * inverse0 * down, inverse0 * up
+    long, long0 = square * inverse, square0 * inverse0
+    if EXTREME:
+        long, long0 = long * down, long0 * down0
+        along, inverse = _unit(along, inverse, up)  # type: ignore[misc]
+        along0, inverse0 = _unit(along0, inverse0, up0)  # type: ignore[misc]
+    return along, long, inverse, along0, long0, inverse0, square > 1 / (FAST * FAST)
+
+
+@triton.jit
+def _span(x, row, x0, row0, i, j, q, t, TOGETHER: tl.constexpr, D: tl.constexpr, F: tl.constexpr):
+    """Coordinate q of p_i - p_j, at the point, and at the anchor unless bodies are TOGETHER there."""
+    first, second = _coordinate(x, row, i, j, q, D, F)  # type: ignore[misc]
+    span = t * first - t * second
+    if TOGETHER:
+        return span, tl.zeros_like(t)
+    else:
+        first0, second0 = _coordinate(x0, row0, i, j, q, D, F)  # type: ignore[misc]
+        return span + (1 - t) * (first0 - second0), first0 - second0
+
+
+@triton.jit
+def _scale(size, FAST: tl.constexpr, SHIFT: tl.constexpr):
+    """By what numbers of this size are scaled before they are squared, and what takes that back."""
+    one, big, small = tl.full(size.shape, 1.0, size.dtype), size > FAST, (size < 1 / FAST) & (size > 0)
+    up = tl.where(big, 1 / SHIFT, tl.where(small, SHIFT, one))
+    return up, tl.where(big, SHIFT, tl.where(small, 1 / SHIFT, one))
+
+
+@triton.jit
+def _unit(along, inverse, up):
+    """A span that was scaled with a length of 1, and what is left of the inverse of that; others as they are."""
+    scaled = up != 1
+    return tl.where(wide(scaled), along * wide(inverse), along), tl.where(scaled, 1.0, inverse)
 
 
 @triton.jit
@@ -147,15 +189,15 @@ def backward(
     g, x, x0, links, lengths, weight, active, dx, dx0, N,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, ANCHORED: tl.constexpr,
-    B: tl.constexpr, WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr,
-    U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
-    SHIFT: tl.constexpr,
+    B: tl.constexpr, WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+    PAIRED: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by x and, if ANCHORED, by the anchor."""
     SIZE: tl.constexpr = BODIES * D
     e = places(B, WIDTH, LANES, EACH)
-    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
-    coming = tile(g, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH)
+    ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
+    coming = tile(g, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
     link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
     most = limits(lengths, 0, link, M, ROWL, F)
     anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
@@ -165,8 +207,8 @@ def backward(
     plain = tl.full((B,), True, tl.int1)
     for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
         point, incoming = apart(ahead, x, F), apart(coming, g, F)
-        ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
-        coming = tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH)
+        ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
+        coming = tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
         plain &= _back(
             k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j, whole,
             most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U, NARROW,
@@ -174,8 +216,8 @@ def backward(
         )  # fmt: skip
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:
         for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
-            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH), x, F)
-            incoming = apart(tile(g, k, N, B, SIZE, WIDTH, LANES, EACH), g, F)
+            point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH, PAIRED), x, F)
+            incoming = apart(tile(g, k, N, B, SIZE, WIDTH, LANES, EACH, PAIRED), g, F)
             _back(
                 k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j,
                 whole, most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U,
@@ -217,16 +259,14 @@ def _back(
         eta, which = tl.load(weight + known), tl.load(active + known)
     one, other, longest = _chosen(links, lengths, known, which, BODIES, ROWL, F)  # type: ignore[misc]
     t = tl.full((B,), 1.0, F)
-    up, down = t, t
     if EXTREME:
         t = tl.where(far > HUGE, HUGE / tl.where(far > HUGE, far, HUGE), 1.0)
-        up = tl.where(size > FAST, 1 / SHIFT, tl.where(alive & (size < 1 / FAST), SHIFT, 1.0)).to(F)
-        down = tl.where(size > FAST, SHIFT, tl.where(alive & (size < 1 / FAST), 1 / SHIFT, 1.0)).to(F)
         point = tl.where(wide(t) == 1, point, between(anchor, point, wide(t)))
     body, c = e // D, e % D
-    along, long, inverted, along0, long0, inverted0 = _measured(  # type: ignore[misc]
-        x, row, x0, row0, one, other, c, t, up, down, TOGETHER, D, F
+    along, long, inverted, along0, long0, inverted0, fine = _measured(  # type: ignore[misc]
+        x, row, x0, row0, one, other, c, t, TOGETHER, D, F, FAST, SHIFT, EXTREME
     )
+    plain &= fine | (which < 0) | ~alive
     s = total(incoming * (point - anchor))
     pull, push = _slopes(  # type: ignore[misc]
         s, which >= 0, long, inverted, long0, inverted0, longest, STRICT, D, U

@@ -57,14 +57,14 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
 
     `anchor` is `(bodies, d)` and `lengths` is `(m)`, or there are N of them, and everything else is contiguous.
     """
-    anchor, x = _placed(anchor), _paired(x)
+    anchor = _placed(anchor)
     layout, y = _layout(x, anchor, links, lengths), torch.empty_like(x)
     kept = 0 if layout["AGAIN"] else x.shape[0]
     eta, active = x.new_empty(kept, dtype=working(x.dtype)), x.new_empty(kept, dtype=torch.int32)
     held = 2 * max(layout["WIDTH"], layout["LINKS"])
     launched(
         kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active,
-        short=True, registers=_registers(x, layout), STRICT=strict, **layout,
+        short=True, registers=_registers(x, layout), STRICT=strict, PAIRED=_paired(x), **layout,
     )  # fmt: skip
     return y, eta, active
 
@@ -75,7 +75,7 @@ def strings_backward(
     anchored: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The derivatives by x and by the anchor; the latter is of no use unless `anchored`."""
-    anchor, x, g = _placed(anchor), _paired(x), _paired(g)
+    anchor = _placed(anchor)
     if anchored and (anchor.ndim == 2 or anchor.shape[0] != x.shape[0]):
         raise ValueError(f"the derivative by an anchor of shape {tuple(anchor.shape)} for {x.shape[0]} samples")
     layout, dx = _layout(x, anchor, links, lengths), torch.empty_like(x)
@@ -83,7 +83,7 @@ def strings_backward(
     held = 2 * max(layout["WIDTH"], layout["LINKS"]) if layout["AGAIN"] else layout["WIDTH"]
     launched(
         kernels.backward, True, x, held, g, x, anchor, links, lengths, eta, active, dx, dx0,
-        short=True, registers=_registers(x, layout), STRICT=strict,
+        short=True, registers=_registers(x, layout), STRICT=strict, PAIRED=_paired(x, g),
         ANCHORED=anchored, **layout,
     )  # fmt: skip
     return dx, dx0
@@ -94,12 +94,11 @@ def _placed(anchor: Tensor) -> Tensor:
     return (anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor).contiguous()
 
 
-def _paired(x: Tensor) -> Tensor:
-    """x, copied if two numbers of 16 bits at its beginning cannot be read as one of 32."""
-    if x.element_size() != 2:
-        return x
-    odd = x.storage_offset() % 2 if watched() or torch.compiler.is_compiling() else x.data_ptr() % 4
-    return x.clone() if odd else x
+def _paired(*points: Tensor) -> bool:
+    """Whether two numbers of 16 bits can be read as one of 32: what a compiler gives to a kernel may begin anywhere."""
+    if points[0].element_size() != 2 or math.prod(points[0].shape[1:]) % 2:
+        return False
+    return not (watched() or torch.compiler.is_compiling()) and all([v.data_ptr() % 4 == 0 for v in points])
 
 
 def _registers(x: Tensor, layout: dict[str, Any]) -> int:
