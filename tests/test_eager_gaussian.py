@@ -202,14 +202,17 @@ def test_bad_samples_are_alone(kind: str, method: Any) -> None:
 @pytest.mark.parametrize("method", ["chord", "ray"])
 def test_second_derivatives(kind: str, method: str) -> None:
     """Are those of the formulas."""
-    set, x = made(kind, torch.float64, samples=None)
-    found = []
-    for apply in (fused, formulas):
-        leaves = tuple([v.clone().requires_grad_() for v in x])
-        y = apply(set, leaves, method, False)
-        first = grad((y[0] ** 3).sum() + y[1].sum(), leaves, create_graph=True)
-        found.append(grad(first[0].square().sum() + first[1].sum(), leaves))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+    for samples in (None, 5):
+        set, x = made(kind, torch.float64, samples=samples)
+        for by in ((True, True), (True, False), (False, True)):  # means, scales
+            found = []
+            for apply in (fused, formulas):
+                point = tuple([v.clone().requires_grad_(wanted) for v, wanted in zip(x, by, strict=True)])
+                leaves = [v for v in point if v.requires_grad]
+                y = apply(set, point, method, False)
+                first = grad((y[0] ** 3).sum() + y[1].sum(), leaves, create_graph=True)
+                found.append(grad(torch.stack([v.square().sum() for v in first]).sum(), leaves))
+            torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("samples", [None, 4])

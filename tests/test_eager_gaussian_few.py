@@ -38,15 +38,19 @@ def drawn(random: torch.Generator, kind: str, epsilon: float, states: int, d: in
     return (means, written(log_std + min(size, 3.0) * normal(d), kind)), (mean, written(log_std, kind))
 
 
+def cast(pair: Pair, dtype: torch.dtype) -> Pair:
+    return pair[0].to(dtype), pair[1].to(dtype)
+
+
 @pytest.mark.parametrize("method", ["chord", "ray"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_strict_holds(dtype: torch.dtype, kind: str, method: str) -> None:
+def test_strict_holds(dtype: torch.dtype, kind: Any, method: str) -> None:
     """In float64 and in its dtype, and with `ray` little of epsilon is lost; without the margin it does not hold."""
     random, broken, lost, layout = torch.Generator().manual_seed(0), 0, [], Layout(True, True, kind)
     for k in range(300):
         epsilon, states, d = (1e-4, 0.01, 0.3)[k % 3], (1, 5, 64)[k // 3 % 3], (1, 4, 24)[k // 9 % 3]
-        x, old = (tuple(v.to(dtype) for v in pair) for pair in drawn(random, kind, epsilon, states, d))
+        x, old = (cast(pair, dtype) for pair in drawn(random, kind, epsilon, states, d))
         wide = GaussianKL(old[0].double(), old[1].double(), epsilon, *layout)
         y, loose = (eager.region(x, old, epsilon, layout, method, strict) for strict in (True, False))
         if y is None or loose is None:  # where rounding leaves nothing of epsilon
@@ -60,7 +64,7 @@ def test_strict_holds(dtype: torch.dtype, kind: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_strict_holds_on_the_boundary(kind: str) -> None:
+def test_strict_holds_on_the_boundary(kind: Any) -> None:
     """As h is evaluated in float32, for points that seem to be inside in float64."""
     random, broken, layout = torch.Generator().manual_seed(0), [0, 0], Layout(True, True, kind)
     for k in range(400):
@@ -69,7 +73,7 @@ def test_strict_holds_on_the_boundary(kind: str) -> None:
             wide = (wide[0], around[1])
         elif k % 2:
             wide, around = (0 * wide[0], wide[1]), (0 * around[0], around[1])
-        x, old = (tuple(v.float() for v in pair) for pair in (wide, around))
+        x, old = (cast(pair, torch.float32) for pair in (wide, around))
         set = GaussianKL(*old, 0.01, *layout)
         edge = eager.region(x, old, 0.01, layout, "ray", False)
         if edge is None:
@@ -81,7 +85,7 @@ def test_strict_holds_on_the_boundary(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tiny_and_extreme_scales(kind: str) -> None:
+def test_tiny_and_extreme_scales(kind: Any) -> None:
     """Of which no square, and no exponential, is a number: the formulas tell what they are worth."""
     layout = Layout(True, True, kind)
     for scale in (1e-30, 1e-26, 0.0, -1.0, math.nan) if kind != "log_std" else (-60.0, -28.0, -1e4, math.nan):

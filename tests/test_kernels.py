@@ -127,11 +127,11 @@ def test_derivative_by_a_span_of_another_size(
         (fused, lengths, torch.float32),
         (lambda *a: interpolated(*a)[0], wide, torch.float64),
     ):
-        leaves = [torch.tensor([v], dtype=dtype)[..., None].requires_grad_() for v in (x, anchor)]
-        y = apply(Strings(torch.tensor(links), length), *leaves, "chord", False)
+        point, place = (torch.tensor([v], dtype=dtype)[..., None].requires_grad_() for v in (x, anchor))
+        y = apply(Strings(torch.tensor(links), length), point, place, "chord", False)
         assert y is not None
         g = torch.arange(1.0, 1 + len(x), dtype=dtype).reshape(y.shape)
-        found.append([y.detach(), *torch.autograd.grad(y, leaves, g)])
+        found.append([y.detach(), *torch.autograd.grad(y, (point, place), g)])
     for a, b in zip(*found, strict=True):
         size = float(b.abs().max())
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5 * size)

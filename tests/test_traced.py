@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import GraphModule
@@ -32,6 +32,11 @@ def policies(kind: str, average: bool, size: float, d: int = 3) -> tuple[Any, An
     shift = torch.randn(means.shape, generator=random) * far.reshape(-1, *(1,) * (means.ndim - 1))
     turn = torch.randn(6, d, generator=random) * far[:, None].clamp(max=3.0)
     return (means + shift, scales + turn * (1.0 if kind == "log_std" else scales)), (means, scales)
+
+
+def set_project(set: Any, x: Any, anchor: Any) -> Any:
+    """By the formulas."""
+    return interpolated(set, x, anchor, "ray", True)[0]
 
 
 def pulled(y: Any, x: tuple[Tensor, ...], again: bool = False) -> tuple[Tensor, ...]:
@@ -70,8 +75,9 @@ def test_regions_whose_points_are_not_finite_or_whose_anchor_is_not_sound() -> N
         y = gaussian.region(new, old, 0.01, layout, "ray", True)
         assert y is not None and y[0][2].isnan().any() and y[0][[0, 1, 3, 4, 5]].isfinite().all()
     far = old[0] + 1e8, old[1]  # where a float32 is off by more than the region is wide
-    y = gaussian.region((far[0] + 100, far[1]), far, 0.01, layout, "ray", True)
-    assert y is not None and y[0].isnan().all()
+    for shift in (0, 100):
+        y = gaussian.region((far[0] + shift, far[1]), far, 0.01, layout, "ray", True)
+        assert y is not None and y[0].isnan().all()
 
 
 @pytest.mark.parametrize("lengths", (1.5, torch.tensor([0.5, 1.0, 1.5, 2.0])))
@@ -93,6 +99,40 @@ def test_strings_are_those_of_the_formulas(strict: bool, lengths: Any) -> None:
             assert wide.h(y.double()).max() <= 0
 
 
+@pytest.mark.parametrize("log_std", (-88.0, -100.0, -105.0))
+def test_regions_of_stds_that_are_hardly_numbers(log_std: float) -> None:
+    """Their float32 says little of what they are: NaN, compiled or not, and by the formulas."""
+    layout, random = Layout(False, True, "log_std"), torch.Generator().manual_seed(0)
+    old = torch.zeros(50, 3), torch.full((50, 3), log_std)
+    new = old[0] + 1e-38 * torch.randn(50, 3, generator=random), old[1] + 0.05
+    set = GaussianKL(*old, 0.01, *layout)
+    layer = TrustRegion(average=False)
+    for y in (gaussian.region(new, old, 0.01, layout, "ray", True), set_project(set, new, old), layer(new, old)):
+        assert y is not None and y[0].isnan().all()
+
+
+@pytest.mark.parametrize("strict", (False, True))
+def test_strings_whose_anchor_is_not_sound(strict: bool) -> None:
+    """NaN, also for points that are inside, or seem to be where the anchor is huge beside them."""
+    x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0], [3.0, 1.0]])
+    origin = torch.zeros(1, 2).expand(x.shape)
+    for lengths in (torch.tensor([1.0, -1.0, 1.0, 1.0]), torch.zeros(4), torch.tensor([1.0, torch.nan, 1.0, 1.0])):
+        for points in (x, 0 * x):
+            y = strings.fused(Strings(LINKS, lengths), points, origin, "chord", strict)
+            assert y is not None and y.isnan().all()
+    for length in (0.0, -1.0, torch.inf):
+        assert strings.fused(Strings(LINKS, length), x, origin, "chord", strict) is None
+    loose = Strings(LINKS, torch.tensor([1.0, torch.inf, torch.inf, torch.inf]))
+    y = strings.fused(loose, x, origin, "chord", strict)
+    assert y is not None
+    torch.testing.assert_close(y, x / 3, rtol=1e-5, atol=0)
+    if strict:
+        for far, set in ((1e20, Strings(LINKS, 1.0)), (1e8, Strings(LINKS, 1e-3))):
+            for points in (100 * x, 0 * x):
+                y = strings.fused(set, points, torch.full((1, 2), far).expand(x.shape), "chord", strict)
+                assert y is not None and y.isnan().all()
+
+
 def test_second_derivatives_are_those_of_the_formulas() -> None:
     new, old = policies("log_std", True, 1.0)
     x, layout = tuple(v.requires_grad_() for v in new), Layout(True, True, "log_std")
@@ -106,6 +146,49 @@ def test_second_derivatives_are_those_of_the_formulas() -> None:
     torch.testing.assert_close(
         pulled(y, (point,), again=True), pulled(expected, (point,), again=True), rtol=1e-3, atol=1e-3
     )
+
+
+def test_exported_programs_are_the_formulas() -> None:
+    """They are differentiated by torch, which takes the derivative of a closed form at its kinks."""
+
+    class Region(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.region = TrustRegion()
+
+        def forward(self, mean: Tensor, log_std: Tensor, *old: Tensor) -> Any:
+            return self.region((mean, log_std), old)
+
+    given = torch.zeros(4, 5, 3), torch.ones(4, 3), torch.zeros(4, 5, 3), torch.zeros(4, 3)  # means of 0 have no norm
+    wide = torch.export.Dim("actions")
+    found = []
+    for sizes in (None, ({2: wide}, {1: wide}, ({2: wide}, {1: wide}))):
+        for apply in (torch.export.export(Region(), given, dynamic_shapes=sizes, strict=True).module(), Region()):
+            x = tuple(v.clone().requires_grad_() for v in given[:2])
+            found.append(pulled(apply(*x, *given[2:]), x))
+            torch.testing.assert_close(found[-1], found[0], rtol=1e-3, atol=2e-6)
+    assert all(v.isfinite().all() for v in found[0])
+
+
+def test_sizes_that_a_program_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of which only the data tell how many there are, and any number of actions."""
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+    x, some = torch.randn(6, 4, 2), torch.tensor([1, 0, 1, 1, 0, 1]).bool()
+    layer, region = Projection(Strings(LINKS, 1.0)), TrustRegion(average=False)
+
+    def both(x: Tensor, some: Tensor) -> Any:
+        point = x[some]
+        return layer(point), *region((point[..., 0], point[..., 1]), (0 * point[..., 0], 0 * point[..., 1]))
+
+    torch._dynamo.reset()
+    found = torch.compile(both, fullgraph=True, backend="aot_eager")(x, some)
+    torch.testing.assert_close(found, both(x, some), rtol=1e-4, atol=1e-4)
+    new, old = policies("log_std", True, 1.0)
+    for v in (*new, *old):
+        torch._dynamo.mark_dynamic(v, v.ndim - 1)
+    found = torch.compile(TrustRegion(), fullgraph=True, backend="aot_eager")(new, old)
+    torch.testing.assert_close(found, TrustRegion()(new, old), rtol=1e-3, atol=1e-3)
+    torch._dynamo.reset()
 
 
 def programs(function: Any, *x: Any) -> list[GraphModule]:

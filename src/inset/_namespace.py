@@ -178,7 +178,8 @@ def total(v: Array) -> Array:
 
     Its compilers fuse that with what comes before and after; each other sum is a loop and an array of its own.
     """
-    if is_torch(v) and 0 < v.shape[-1] <= FEW and _is_recorded():
+    n = v.shape[-1]
+    if is_torch(v) and isinstance(n, int) and 0 < n <= FEW and _is_recorded() and not is_exporting():
         first, *others = v.unbind(-1)
         return sum(others, first)
     return namespace(v).sum(v, axis=-1)

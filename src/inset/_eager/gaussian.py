@@ -119,6 +119,8 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, stric
     far = size = 0.0
     if strict:
         far = largest(abs(scale)) if kind == "log_std" else 0.0
+        if not far <= line.MOST_LOG:
+            return None
         off, size = line.error(e, slopes, kind, u, far)
         h = h + u * (states * d + 10) * q + (off + 2.1 * u * epsilon)
     out = at_least(h, 0.0)

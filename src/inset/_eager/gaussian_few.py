@@ -71,8 +71,8 @@ class _Region(NamedTuple):
     epsilon: float
     old: Numbers
     """The old scales."""
-    count: int
-    """How many means there are."""
+    means: int
+    """How many there are, for all states."""
     states: int
     u: float
     """Roundoff."""
@@ -156,12 +156,13 @@ def _spread(e: Numbers, kind: Parameterization, cut: float) -> tuple[float, Numb
 def _root(q: float, e: Numbers, kind: Parameterization, epsilon: float, u: float) -> tuple[Any, ...]:
     """As `gaussian_line.root`, for a point outside."""
     t = min(first(kind, epsilon, q, sum(map(mul, e, e))), 1.0)
-    for k in range(NEWTONS + 1):
+    k = 0
+    while True:
         phi, slopes = _spread([t * v for v in e], kind, cut(kind, epsilon))
         over, steep = t * t * q + phi - 2 * epsilon, 2 * t * q + sum(map(mul, slopes, e)) + 1e-300
         if k == NEWTONS or (k and over <= enough(epsilon, u, len(e))):
             break
-        t = min(t - over / steep, 1.0)
+        t, k = min(t - over / steep, 1.0), k + 1
     t *= 2 * epsilon / (2 * epsilon + max(over, 0.0))
     turn = -t / steep if t < 1 else 0.0
     return t, 2 * t * turn, turn, slopes

@@ -23,6 +23,8 @@ MOST_LOST = 0.09
 """Of epsilon, to rounding."""
 FARTHEST = 1e8
 """Standard deviations up to which squares do not overflow."""
+MOST_LOG = 87.0
+"""Logarithms, whatever their sign, of what is neither small nor large for a float32."""
 Kind = gaussian.Parameterization
 Pair = tuple[Tensor, Tensor]
 
@@ -83,13 +85,14 @@ def root(xp: Any, q: Any, e: Any, outside: Any, kind: Kind, epsilon: float, u: f
     """
     kept, q, e = e.dtype, _double(q), _double(e)
     t = at_most(first(kind, epsilon, q, product(e, e, 1)), 1.0)
-    for k in range(NEWTONS + 1):
+    k = 0
+    while True:
         phi, slopes = spread(xp, t * e, kind, epsilon)
         over = t * t * q + phi - 2 * epsilon
         steep = 2 * t * q + product(slopes, e, 1) + 1e-300
         if k == NEWTONS or (k and largest(over) <= enough(epsilon, u, e.shape[-1])):
             break
-        t = at_most(t - over / steep, 1.0)
+        t, k = at_most(t - over / steep, 1.0), k + 1
     t = t * (2 * epsilon / (2 * epsilon + at_least(over, 0.0)))
     turn = t / -steep * (outside & (t < 1))
     return tuple([_cast(v, kept) for v in (t, 2 * t * turn, turn, slopes)])

@@ -18,20 +18,22 @@ from torch import Tensor
 from .._eager.calls import differentiated, transformed
 from .._eager.gaussian import MOST
 from .._eager.gaussian_line import NEWTONS, Pair, formulas
-from .._namespace import keep, total
+from .._namespace import is_exporting, keep, total
 from .._ray import over_event
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 
-ROUNDOFF = 2.0**-24
+ROUNDOFF, SMALLEST = 2.0**-24, 2.0**-126
 """Of float32."""
 
 
 def region(x: Pair, old: Pair, epsilon: float, layout: Layout, method: Any, strict: bool) -> Pair | None:
     """What a `TrustRegion` returns, or None where this does not apply."""
-    if not layout.diagonal or method not in ("paper", "chord", "ray") or epsilon > MOST or transformed():
+    if not layout.diagonal or method not in ("paper", "chord", "ray") or epsilon > MOST:
         return None
-    if any([v.dtype != torch.float32 or not v.is_cpu or v.numel() == 0 for v in (*x, *old)]):
+    if transformed() or is_exporting() or any([v.dtype != torch.float32 or not v.is_cpu for v in (*x, *old)]):
+        return None
+    if 0 in x[0].shape[-2 if layout.average else -1 :]:
         return None
     mean, scales = x
     batch = mean.shape[: mean.ndim - (2 if layout.average else 1)]
@@ -67,13 +69,18 @@ def _solved(x: Pair, set: GaussianKL, ray: bool, strict: bool) -> _Solved:
         pull = turn = keep(outside, t * t / (-2 * epsilon), 0.0)
     slopes = set._slopes(set._relative(old + change * t[..., None] if ray else old + change))
     slopes = slopes if set.parameterization == "log_std" else slopes / old
-    eta = keep(outside, t * _kept(q * t * t, old + change * t[..., None], set), 1.0) if strict else t
+    eta = t
+    if strict:
+        kept = _kept(q * t * t, old + change * t[..., None], set)
+        eta = keep(outside | kept.isnan(), t * kept, 1.0)
     return _Solved(eta * reach, pull * reach**3 * (2 / states), slopes * (turn * reach * reach)[..., None])
 
 
 def _std(set: GaussianKL) -> Tensor:
-    """Of the old policy, for each mean."""
-    return set._std()[..., None, :] if set.average else set._std()
+    """Of the old policy, for each mean; NaN if as a float32 it would not be known well."""
+    std = set._std()
+    std = keep(std >= SMALLEST, std, float("nan"))
+    return std[..., None, :] if set.average else std
 
 
 def _mean(v: Tensor, set: GaussianKL) -> Tensor:

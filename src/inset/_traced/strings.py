@@ -12,34 +12,35 @@ import torch
 from torch import Tensor
 
 from .._eager.calls import differentiated, transformed
-from .._namespace import keep, select_along
+from .._namespace import is_exporting, keep, select_along
 from .._project import interpolated
 from ..sets.strings import Strings
 
 ROUNDOFF = 2.0**-24
 """Of float32."""
+LONGEST = 1e30
+"""Longer strings count as strings of that length in the margin."""
 
 
 def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
     """g(x), or None where this does not apply."""
-    if type(set) is not Strings or method not in ("chord", "ray") or transformed():
+    if type(set) is not Strings or method not in ("chord", "ray") or transformed() or is_exporting():
         return None
-    if x.shape != anchor.shape or 0 in (x.numel(), set.links.numel()) or anchor.stride(-2) != 0:
+    if x.shape != anchor.shape or 0 in (*x.shape[-2:], set.links.numel()) or anchor.stride(-2) != 0:
         return None
     lengths = set.lengths
-    if isinstance(lengths, Tensor) and (lengths.ndim != 1 or lengths.requires_grad):
+    if lengths.ndim != 1 or lengths.requires_grad if isinstance(lengths, Tensor) else not 0 < lengths <= LONGEST:
         return None
     if any([not v.is_cpu or v.dtype != torch.float32 for v in (x, anchor, lengths) if isinstance(v, Tensor)]):
         return None
     return _Line.apply(x, anchor, (set, method, strict))  # type: ignore[return-value]
 
 
-def _chosen(set: Strings, away: Tensor, strict: bool) -> tuple[Tensor, Tensor, Any]:
+def _chosen(set: Strings, points: Tensor, strict: bool) -> tuple[Tensor, Tensor, Any]:
     """1 + s, or a bound of it, the link that sets it, and its length."""
-    spans = set._spans(away)
-    k = ROUNDOFF * (away.shape[-1] / 2 + 4) if strict else 0.0
-    long = (spans * spans).sum(-1) ** 0.5
-    parts = (long * (1 + k) + set.lengths * k) / set.lengths
+    spans = set._spans(points)
+    k = ROUNDOFF * (points.shape[-1] / 2 + 4) if strict else 0.0
+    parts = (spans * spans).sum(-1) ** 0.5 / set.lengths * (1 + k) + k
     i = parts.argmax(-1)
     lengths: Any = set.lengths
     if isinstance(lengths, Tensor):
@@ -47,14 +48,17 @@ def _chosen(set: Strings, away: Tensor, strict: bool) -> tuple[Tensor, Tensor, A
     return parts.amax(-1), i, lengths
 
 
-def _kept(set: Strings, t: Tensor, away: Tensor, anchor: Tensor) -> Tensor:
+def _kept(set: Strings, t: Tensor, away: Tensor, anchor: Tensor, strict: bool) -> Tensor:
     """What is left of the weight t after the margin of `_strict.py`; NaN for no anchor.
 
     The bodies of a link are off by 4 u (|y_i| + |x0|) each, and |y_i| <= |x0| + t |x_i - x0|. No span of y is longer
     than its string, and what rounding adds is the largest part of the shortest string.
     """
     u, d = ROUNDOFF, away.shape[-1]
-    shortest = set.lengths.min() if isinstance(set.lengths, Tensor) else set.lengths
+    shortest = t.new_full((), set.lengths) if not isinstance(set.lengths, Tensor) else set.lengths.double().amin()
+    if not strict:
+        return keep(shortest > 0, torch.ones_like(shortest), float("nan"))
+    shortest = shortest.clamp(max=LONGEST)
     evaluation = u * (d / 2 + 4) * shortest
     far0, far = ((v * v).sum(-1).sum(-1) ** 0.5 for v in (anchor, away))
     fixed = 4 * evaluation + 16 * u * far0
@@ -70,11 +74,11 @@ class _Line(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, anchor: Tensor, rest: tuple[Any, ...]) -> Tensor:
         set, _, strict = ctx.rest = rest
         point, middle = x.double(), anchor[..., :1, :].double()
-        top, i, lengths = _chosen(set, point - middle, strict)
+        top, i, lengths = _chosen(set, point, strict)
         outside = ~(top <= 1)
-        t = eta = 1 / keep(outside, top, 1.0)
-        if strict:
-            eta = keep(outside, t * _kept(set, t, point - middle, middle), 1.0)
+        t = 1 / keep(outside, top, 1.0)
+        kept = _kept(set, t, point - middle, middle, strict)
+        eta = keep(outside | kept.isnan(), t * kept, 1.0)
         ctx.save_for_backward(x, anchor, eta, keep(outside, t * t, 0.0) / lengths, i)
         return torch.lerp(middle, point, eta[..., None, None]).float()
 

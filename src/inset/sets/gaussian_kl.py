@@ -311,8 +311,10 @@ class GaussianKL(ConvexSet):
         return namespace(L).linalg.inv(L)
 
     def _whiten_size(self, size: Array) -> Array:
+        xp = namespace(size)
         if self.diagonal:
             std = self._std()
+            std = keep(std >= float(xp.finfo(std.dtype).smallest_normal), std, math.nan)  # others are not known well
             return size / (std[..., None, :] if self.average else std)
         total = length(size)[..., None] + 0 * size
         inverse = self._inverse_size() ** 0.5
