@@ -21,6 +21,8 @@ import inset
 from inset.torch import Projection, TrustRegion
 
 WITHOUT, STRICT, LOOSE, RAY = "without the layer", "with it, strict=True", "with it, strict=False", "TrustRegion(), ray"
+BARE = "(x0 + x) / 2 as one node"
+"""In place of the layer: what any does on a line to an anchor, with nothing to find out and no constraint kept."""
 GOALS = {"eager": 1.15, "compiled": 1.05, "captured": 1.05}
 """The ratios this project holds itself to; captured are steps on a GPU as CUDA graphs."""
 PAPER = {"policy": 1.5, "dynamics": 1.2}
@@ -94,13 +96,43 @@ def _trainee(
     return Trainee(network, outputs, loss, set, torch.optim.Adam(network.parameters(), lr=0.0))
 
 
+class Halfway(torch.autograd.Function):
+    """(x0 + x) / 2 for each x, with its derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, anchors: tuple[Tensor, ...], *points: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(*points)
+        return tuple([torch.lerp(a, x, 0.5) for a, x in zip(anchors, points, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
+        assert ctx.saved_tensors
+        return None, *[v * 0.5 for v in g]
+
+
+class Bare(nn.Module):
+    """The least that a layer on a line to an anchor takes, where torch runs one operation after another."""
+
+    layout = TrustRegion().layout
+
+    def __init__(self, set: inset.ConvexSet, anchor: Tensor | None = None) -> None:
+        super().__init__()
+        self.set, self.anchor = set, anchor
+
+    def forward(self, x: Any, anchor: Any = None) -> Any:
+        if isinstance(x, tuple):
+            return Halfway.apply(anchor, *x)
+        anchor = self.anchor if anchor is None else anchor
+        return Halfway.apply((anchor,), x)[0]  # type: ignore[index]
+
+
 # -- a policy update ---------------------------------------------------------------------------------------------
 
 
 class Policy(nn.Module):
     """The Gaussian policy of `experiments/trust_region`: a mean for each state, one log-std."""
 
-    def __init__(self, parameters: dict[str, np.ndarray], region: TrustRegion | None) -> None:
+    def __init__(self, parameters: dict[str, np.ndarray], region: TrustRegion | Bare | None) -> None:
         super().__init__()
         self.region = region
         for name, value in parameters.items():
@@ -132,7 +164,7 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
         before = log_density(old[0], old[1][:, None], played)
     region = inset.GaussianKL(old[0], old[1], epsilon, parameterization="log_std")
 
-    def trainee(layer: TrustRegion | None) -> Trainee:
+    def trainee(layer: TrustRegion | Bare | None) -> Trainee:
         network = Policy({**start, SPREAD: start[SPREAD] + np.float32(0.2)}, layer).to(device)  # outside
         variances = layer is not None and layer.layout.parameterization == "covariance"
         near = (old[0], torch.exp(2 * old[1])) if variances else old
@@ -143,10 +175,10 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
 
         return _trainee(network, lambda: network(seen, near), wrap(loss), region)
 
-    layers: dict[str, TrustRegion | None] = {WITHOUT: None, RAY: TrustRegion(epsilon)}
+    layers: dict[str, TrustRegion | Bare | None] = {WITHOUT: None, RAY: TrustRegion(epsilon), BARE: Bare(region)}
     for label, strict in ((STRICT, True), (LOOSE, False)):
         layers[label] = TrustRegion(epsilon, parameterization="covariance", method="paper", strict=strict)
-    return {label: trainee(layers[label]) for label in (WITHOUT, STRICT, LOOSE, RAY)}
+    return {label: trainee(layers[label]) for label in (WITHOUT, STRICT, LOOSE, RAY, BARE)}
 
 
 # -- a dynamics model --------------------------------------------------------------------------------------------
@@ -165,8 +197,10 @@ def dynamics(device: str, wrap: Wrap, windows: int = 50, horizon: int = 240, wid
         # or the first steps, whose input needs no gradient, would be compiled apart
         return rollout(step, start.detach().requires_grad_(), horizon)
 
-    def trainee(variant: str, strict: bool) -> Trainee:
+    def trainee(variant: str, strict: bool, bare: bool = False) -> Trainee:
         network = Dynamics(VARIANTS[variant], set, scales, width, config.depth)
+        if bare:
+            network.add_module("layer", Bare(set))
         network.initialise([torch.Generator().manual_seed(torch.initial_seed())])
         network = network.to(device).train(not strict)  # in training its layer is without the margin for rounding
         cell = wrap(network)
@@ -176,6 +210,7 @@ def dynamics(device: str, wrap: Wrap, windows: int = 50, horizon: int = 240, wid
         WITHOUT: trainee("plain", False),
         STRICT: trainee("strings", True),
         LOOSE: trainee("strings", False),
+        BARE: trainee("strings", True, bare=True),
     }
 
 
@@ -211,6 +246,7 @@ def images(
         return _trainee(network, lambda: network(x), wrap(loss), set)
 
     layers = {WITHOUT: nn.Identity(), STRICT: Projection(set, anchor), LOOSE: Projection(set, anchor, strict=False)}
+    layers[BARE] = Bare(set, anchor)
     return {label: trainee(layer) for label, layer in layers.items()}
 
 

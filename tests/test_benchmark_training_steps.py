@@ -12,7 +12,7 @@ import pytest
 import torch
 from benchmarks import overhead
 from benchmarks.__main__ import main
-from benchmarks.training_steps import GOALS, LOOSE, RAY, STEPS, STRICT, WITHOUT, Trainees, build
+from benchmarks.training_steps import BARE, GOALS, LOOSE, RAY, STEPS, STRICT, WITHOUT, Trainees, build
 
 SIZES = {
     "policy": {"states": 8, "size": 3, "actions": 2, "width": 4},
@@ -37,7 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", STEPS)
 def test_the_layer_keeps_the_constraint_and_is_the_only_difference(name: str) -> None:
     trainees = tiny(name)
-    assert list(trainees)[:3] == [WITHOUT, STRICT, LOOSE] and (RAY in trainees) == (name == "policy")
+    assert list(trainees) == [WITHOUT, STRICT, LOOSE, *([RAY] if name == "policy" else []), BARE]
     weights = [list(trainee.network.parameters()) for trainee in trainees.values()]
     for others in weights[1:]:
         assert len(others) == len(weights[0])
@@ -46,8 +46,25 @@ def test_the_layer_keeps_the_constraint_and_is_the_only_difference(name: str) ->
     assert not bool(set.contains(trainees[WITHOUT].outputs(), tol=1e-3).all())
     # the policy's variances become log-stds behind the layer
     assert bool(set.contains(trainees[STRICT].outputs(), tol=1e-6 if name == "policy" else 0.0).all())
-    for label in list(trainees)[2:]:
+    for label in list(trainees)[2:-1]:
         assert bool(set.contains(trainees[label].outputs(), tol=1e-5).all())
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_least_that_a_layer_takes_is_a_mean(name: str) -> None:
+    """Of the anchor and of what the network gives without a layer, at least in the first step of a dynamics model."""
+    trainees = tiny(name)
+    found: list[Any] = [trainees[label].outputs() for label in (WITHOUT, BARE)]
+    x, y = found
+    if name == "dynamics":
+        x, y = x[:, 0], y[:, 0]
+        start = (2 * y - x).std(-2)  # all bodies are at one place in the anchor
+        torch.testing.assert_close(start, torch.zeros_like(start), atol=1e-5, rtol=0)
+    elif name == "images":
+        torch.testing.assert_close(y, x / 2)
+    else:
+        old = trainees[WITHOUT].set.anchor()
+        torch.testing.assert_close(y, tuple((a + b) / 2 for a, b in zip(old, x, strict=True)))
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -113,7 +130,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file, command = tmp_path / "overhead.json", [*TINY, "--no-compile", "--steps", "images"]
     assert main([*command, "--json", str(file)]) == 0
     (cell,) = json.loads(file.read_text())["cells"].values()
-    assert list(cell) == [WITHOUT, STRICT, LOOSE] and all(len(seconds) == 2 for seconds in cell.values())
+    assert list(cell) == [WITHOUT, STRICT, LOOSE, BARE] and all(len(seconds) == 2 for seconds in cell.values())
     monkeypatch.setattr(overhead, "timed", lambda *a: pytest.fail("measured again"))
     assert main([*command, "--json", str(file)]) == 0
 

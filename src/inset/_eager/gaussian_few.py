@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from .._gaussian import Parameterization
 from .calls import by_formulas, differentiated
@@ -57,13 +56,10 @@ class Line(torch.autograd.Function):
         eta, pull, turn, change, slopes = solved
         bent = g[1].reshape(-1).tolist()
         along = torch.dot(g[0].reshape(-1), shift.reshape(-1)).item() + sum(map(mul, bent, change))
-        inward = torch.tensor([along * pull * v for v in inverse], dtype=means.dtype, device=means.device)
-        ds = torch.tensor(
-            [eta * b + along * turn * s for b, s in zip(bent, slopes, strict=True)],
-            dtype=means.dtype,
-            device=means.device,
-        )
-        return torch.addcmul(eta * g[0], shift, inward), ds.reshape(scales.shape), None
+        pull, turn = along * pull, along * turn
+        found = [pull * v for v in inverse], [eta * b + turn * v for b, v in zip(bent, slopes, strict=True)]
+        inward, ds = torch.tensor(found, dtype=means.dtype, device=means.device).unbind()
+        return torch.addcmul(g[0] * eta, shift, inward), ds.reshape(scales.shape), None
 
 
 class _Region(NamedTuple):
@@ -101,8 +97,7 @@ def _inverse(old: Numbers, kind: Parameterization) -> Numbers:
 
 def _square(means: Tensor, inverse: Numbers) -> float:
     """The sum of (m / std)^2."""
-    sizes = vector_norm(means.reshape(-1, len(inverse)), dim=0).tolist()
-    return sum([size * size * v for size, v in zip(sizes, inverse, strict=True)])
+    return sum(map(mul, (means * means).reshape(-1, len(inverse)).sum(0).tolist(), inverse))
 
 
 def _solved(region: _Region, q: float, far: float, scales: Numbers, ray: bool, strict: bool) -> _Solved | None:
