@@ -97,17 +97,32 @@ def _trainee(
 
 
 class Halfway(torch.autograd.Function):
-    """(x0 + x) / 2 for each x, with its derivatives."""
+    """(x0 + x) / 2, with its derivatives by x and by x0."""
 
     @staticmethod
-    def forward(ctx: Any, anchors: tuple[Tensor, ...], *points: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(*points)
-        return tuple([torch.lerp(a, x, 0.5) for a, x in zip(anchors, points, strict=True)])
+    def forward(ctx: Any, x: Tensor, anchor: Tensor) -> Tensor:
+        ctx.save_for_backward(x, anchor)
+        return torch.lerp(anchor, x, 0.5)
 
     @staticmethod
-    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
-        assert ctx.saved_tensors
-        return None, *[v * 0.5 for v in g]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        _ = ctx.saved_tensors  # which a layer needs
+        half = g * 0.5
+        return half, half if ctx.needs_input_grad[1] else None
+
+
+class HalfwayOfTwo(torch.autograd.Function):
+    """The same for a pair of arrays around a pair of constants."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, x2: Tensor, anchor: Tensor, anchor2: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, x2, anchor, anchor2)
+        return torch.lerp(anchor, x, 0.5), torch.lerp(anchor2, x2, 0.5)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g2: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        _ = ctx.saved_tensors  # which a layer needs
+        return g * 0.5, g2 * 0.5, None, None
 
 
 class Bare(nn.Module):
@@ -121,9 +136,8 @@ class Bare(nn.Module):
 
     def forward(self, x: Any, anchor: Any = None) -> Any:
         if isinstance(x, tuple):
-            return Halfway.apply(anchor, *x)
-        anchor = self.anchor if anchor is None else anchor
-        return Halfway.apply((anchor,), x)[0]  # type: ignore[index]
+            return HalfwayOfTwo.apply(*x, *anchor)
+        return Halfway.apply(x, self.anchor if anchor is None else anchor)
 
 
 # -- a policy update ---------------------------------------------------------------------------------------------
@@ -159,7 +173,7 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
     _, start = begin_network(size, actions, width, np.random.default_rng(torch.initial_seed()))
     seen, advantages = torch.randn(1, states, size).to(device), torch.randn(1, states).to(device)
     with torch.no_grad():
-        old = tuple(v.to(device) for v in Policy(start, None)(seen.cpu()))
+        old = tuple(v.detach().to(device) for v in Policy(start, None)(seen.cpu()))
         played = old[0] + torch.exp(old[1]) * torch.randn(old[0].shape).to(device)
         before = log_density(old[0], old[1][:, None], played)
     region = inset.GaussianKL(old[0], old[1], epsilon, parameterization="log_std")

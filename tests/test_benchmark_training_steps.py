@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from benchmarks import overhead
 from benchmarks.__main__ import main
 from benchmarks.training_steps import BARE, GOALS, LOOSE, RAY, STEPS, STRICT, WITHOUT, Trainees, build
@@ -100,6 +101,17 @@ def test_what_is_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         seen.clear()
         torch.testing.assert_close(compiled.loss(), eager.loss())
         assert seen == ([True] * SIZES[name]["horizon"] if name == "dynamics" else [False])
+
+
+@pytest.mark.filterwarnings("ignore:.* should not be instantiated:DeprecationWarning")  # which Dynamo does, and
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # looks at all attributes
+@pytest.mark.parametrize("name", STEPS)
+def test_every_variant_compiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    compiled, eager = tiny(name, "compiled"), tiny(name)
+    for label in eager:
+        torch.testing.assert_close(compiled[label].loss(), eager[label].loss(), rtol=1e-3, atol=1e-3)
+    torch._dynamo.reset()
 
 
 @pytest.mark.usefixtures("small")
