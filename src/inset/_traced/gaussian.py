@@ -77,10 +77,8 @@ def _solved(x: Pair, set: GaussianKL, ray: bool, strict: bool) -> _Solved:
 
 
 def _std(set: GaussianKL) -> Tensor:
-    """Of the old policy, for each mean; NaN if as a float32 it would not be known well."""
-    std = set._std()
-    std = keep(std >= SMALLEST, std, float("nan"))
-    return std[..., None, :] if set.average else std
+    """Of the old policy, for each mean."""
+    return set._std()[..., None, :] if set.average else set._std()
 
 
 def _mean(v: Tensor, set: GaussianKL) -> Tensor:
@@ -122,7 +120,9 @@ def _kept(q: Tensor, scales: Tensor, set: GaussianKL) -> Tensor:
     The means of y are off by 4 u (|y| + |mq|), which is at most 4 u (|y - mq| + 2 |mq|).
     """
     old, u, epsilon = set.covariance, ROUNDOFF, float(set.epsilon)
-    far = _mean((set.mean / _std(set)) ** 2, set) ** 0.5
+    std = _std(set)
+    std = keep(std >= SMALLEST, std, float("nan"))  # as float32 others are not known well
+    far = _mean((set.mean / std) ** 2, set) ** 0.5
     fixed = _rounding(0.0, 8 * u * far, set, old, 8 * u * abs(old), 4)
     error = fixed + _rounding(q, 8 * u * far + 4 * u * q**0.5, set, scales, 4 * u * (abs(scales) + abs(old)), 2)
     room = epsilon - 2 * fixed
