@@ -36,7 +36,7 @@ Handmade = tuple[inset.ConvexSet, Tensor, dict[str, Formula]]
 BARS = {"project, strict=False": 1.3, "project, strict=True": 1.6}
 BATCHES = (1, 32, 512, 8192)
 ROUND = 0.02  # seconds that one variant is timed for in one round
-LONG_ROUND, LONGEST, FEWEST = 0.1, 10.0, 5  # of training steps: a round, all rounds of a table, and how few they may be
+LONG_ROUND, LONGEST, FEWEST = 0.1, 30.0, 5  # of training steps: a round, all rounds of a table, and how few they may be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from inset import Strings, project
+from inset import Strings
 from inset.torch import Projection
 
 from .config import Config
@@ -62,7 +62,7 @@ class Dynamics(nn.Module):
         super().__init__()
         self.variant = variant
         self.register_buffer("scales", scales)
-        self.layer = Projection(strings)
+        self.layer = Projection(strings, strict=False)
         self.engaged = variant.layer != "none"
         """Whether the layer is used; training begins without."""
         sizes = [PAST * BODIES * 2, *[width] * depth, BODIES * 2]
@@ -115,9 +115,12 @@ class Dynamics(nn.Module):
             y = smooth(self.strings, y, anchor)
         elif self.variant.layer == "nearest":
             y = self.strings.nearest(y)
-        if not self.training:
-            return self.layer(y, anchor=anchor)
-        return project(self.strings, y, anchor, strict=False) if self.variant.layer == "chord" else y
+        return y if self.training and self.variant.layer != "chord" else self.layer(y, anchor=anchor)
+
+    def train(self, mode: bool = True) -> Dynamics:
+        """The layer has its margin for rounding, unless the model is in training."""
+        self.layer.strict = not mode
+        return super().train(mode)
 
     def member(self, k: int) -> Dynamics:
         """One of the models that were trained side by side, on its own."""
