@@ -67,7 +67,9 @@ def test_cells_hold_what_was_measured(played: Path) -> None:
             assert (cell[f"{method}-kl"] <= EPSILON).all()
         some = (np.arange(len(files)) % 2 == 0).nonzero()[0]
         assert tried["update"].tolist() == some.tolist() and tried["paper"].shape == (1, 2, 2, len(some))
-        np.testing.assert_allclose(tried["natural"], cell["natural-gain"][:, some], rtol=1e-3, atol=1e-5)
+        # conjugate gradients: a roundoff in the data moves a gain by 1 %, and so do sums of another batch, on some
+        # processors; the gains of two problems differ by half
+        np.testing.assert_allclose(tried["natural"], cell["natural-gain"][:, some], rtol=0.03)
         spent = store.load(f"{policy}-cost")
         assert np.median(spent["cone"]) > 5 * np.median(spent["naive"])
 

@@ -30,11 +30,14 @@ def rows(x, y, N, B: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
 
 @triton.jit
 def bodies(x, y, N, B: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
-    e = _bodies.places(B, triton.next_power_of_2(D), 8, SPAN)
+    WIDTH: tl.constexpr = triton.next_power_of_2(D)
+    PAIRED: tl.constexpr = D % 2 == 0 and x.dtype.element_ty.primitive_bitwidth == 16
+    e = _bodies.places(B, WIDTH, 8, SPAN)
     for k in range(tl.cdiv(N, B)):
         n = (k * B + tl.arange(0, B)).to(tl.int64)
         at, there = _bodies.wide(n) * D + e, _bodies.wide(n < N) & (e < D)
-        _bodies.write(y, at, _bodies.tile(x, k, N, e, B, D), there, D)
+        points = _bodies.apart(_bodies.tile(x, k, N, B, D, WIDTH, 8, SPAN, PAIRED), x, tl.float32)
+        _bodies.write(y, at, points, there, D)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ def bodies(x, y, N, B: tl.constexpr, D: tl.constexpr, SPAN: tl.constexpr):
     ],
 )
 def test_samples_are_read_and_written(kernel: Any, d: int, span: int) -> None:
-    x, y = torch.arange(1.0, N * d + 1), torch.full((20 * d,), -1.0)
-    kernel[(1,)](x, y, N, B=B, D=d, SPAN=span)
-    assert torch.equal(y[: N * d], x) and (y[N * d :] == -1).all()
+    for dtype in (torch.float32, torch.bfloat16) if kernel is bodies else (torch.float32,):
+        x, y = torch.arange(1.0, N * d + 1).to(dtype), torch.full((20 * d,), -1.0)
+        kernel[(1,)](x, y, N, B=B, D=d, SPAN=span)
+        assert torch.equal(y[: N * d], x.float()) and (y[N * d :] == -1).all()
