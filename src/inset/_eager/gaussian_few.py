@@ -15,13 +15,33 @@ import torch
 from torch import Tensor
 
 from .._gaussian import Parameterization
-from .calls import by_formulas, differentiated
+from .calls import by_formulas, differentiated, remembered
 from .gaussian_line import MOST_LOST, NEWTONS, Pair, cut, enough, first, formulas, highest, margin
 from .small import ROUNDOFF
 
-LEAST = {"covariance": 1e-24, "cholesky": 1e-12, "log_std": -27.0}
-"""Old scales from which on no square that counts is below the smallest float32."""
+EXTREME = {"covariance": (1e-24, 1e24), "cholesky": (1e-12, 1e12), "log_std": (-27.0, 27.0)}
+"""Old scales between which no square that counts, and no inverse, leaves the range of float32."""
 Numbers = list[float]
+
+
+class _Old(NamedTuple):
+    """What is remembered of an old policy."""
+
+    scales: Numbers
+    inverse: Tensor
+    """1 / std^2, `(d,)`."""
+    far: float
+    """|mean / std|^2."""
+
+    @classmethod
+    @torch.no_grad()
+    def known(cls, center: Tensor, kind: Parameterization, anchor: Tensor) -> _Old | None:
+        """Where the scales are neither tiny nor huge."""
+        scales, (least, most) = anchor.reshape(-1).tolist(), EXTREME[kind]
+        if not (min(scales) >= least and max(scales) <= most):
+            return None
+        inverse = torch.tensor(_inverse(scales, kind), dtype=anchor.dtype)
+        return cls(scales, inverse, _dot(center, center * inverse))
 
 
 class Line(torch.autograd.Function):
@@ -32,34 +52,45 @@ class Line(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, means: Tensor, scales: Tensor, rest: tuple[Any, ...]) -> Pair | None:
-        (center, old), epsilon, layout, method, strict = rest
-        kind, was = layout.parameterization, old.reshape(-1).tolist()
-        if not min(was) >= LEAST[kind]:
+        (center, scale), epsilon, layout, method, strict = rest
+        old = remembered(_Old, (center, layout.parameterization), scale)
+        if old is None:
             return None
-        inverse, shift, count = _inverse(was, kind), means - center, means.numel()
-        q, far = _square(shift, inverse), _square(center, inverse) if strict else 0.0
-        region = _Region(kind, epsilon, was, count, count // len(was), ROUNDOFF[means.dtype])
-        solved = _solved(region, q, far, scales.reshape(-1).tolist(), method == "ray", strict)
+        shift, count = means - center, means.numel()
+        steep = shift * old.inverse
+        region = _Region(layout.parameterization, epsilon, old.scales, count, count // len(old.scales), old.far)
+        given = _dot(shift, steep), scales.reshape(-1).tolist(), ROUNDOFF[means.dtype]
+        solved = _solved(region, *given, method == "ray", strict)
         if solved is None:
             return None
-        ctx.save_for_backward(means, scales, center, old)  # so that a change of them is noticed
-        ctx.rest = rest[1:], solved, shift, inverse
-        return torch.lerp(center, means, solved.eta), torch.lerp(old, scales, solved.eta)
+        ctx.save_for_backward(means, scales, center, scale)  # so that a change of them is noticed
+        ctx.rest = rest[1:], solved, shift, steep
+        return torch.lerp(center, means, solved.eta), torch.lerp(scale, scales, solved.eta)
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        means, scales, center, old = ctx.saved_tensors
-        (epsilon, layout, method, strict), solved, shift, inverse = ctx.rest
+        means, scales, center, scale = ctx.saved_tensors
+        (epsilon, layout, method, strict), solved, shift, steep = ctx.rest
         if by_formulas(*g):
-            formula = formulas((center, old), epsilon, layout, method, strict)
+            formula = formulas((center, scale), epsilon, layout, method, strict)
             return *differentiated(ctx, formula, (means, scales), g), None
         eta, pull, turn, change, slopes = solved
         bent = g[1].reshape(-1).tolist()
-        along = torch.dot(g[0].reshape(-1), shift.reshape(-1)).item() + sum(map(mul, bent, change))
-        pull, turn = along * pull, along * turn
-        found = [pull * v for v in inverse], [eta * b + turn * v for b, v in zip(bent, slopes, strict=True)]
-        inward, ds = torch.tensor(found, dtype=means.dtype, device=means.device).unbind()
-        return torch.addcmul(g[0] * eta, shift, inward), ds.reshape(scales.shape), None
+        along = _dot(g[0], shift) + sum(map(mul, bent, change))
+        turn *= along
+        ds = torch.tensor([eta * b + turn * v for b, v in zip(bent, slopes, strict=True)], dtype=means.dtype)
+        return torch.add(g[0] * eta, steep, alpha=along * pull), ds.reshape(scales.shape), None
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return torch.dot(a.reshape(-1), b.reshape(-1)).item()
+
+
+def _inverse(old: Numbers, kind: Parameterization) -> Numbers:
+    """1 / std^2."""
+    if kind == "log_std":
+        return [math.exp(-2 * v) for v in old]
+    return [1 / v for v in old] if kind == "covariance" else [1 / (v * v) for v in old]
 
 
 class _Region(NamedTuple):
@@ -70,8 +101,8 @@ class _Region(NamedTuple):
     means: int
     """How many there are, for all states."""
     states: int
-    u: float
-    """Roundoff."""
+    far: float
+    """|z|^2 of the old means."""
 
 
 class _Solved(NamedTuple):
@@ -88,21 +119,9 @@ class _Solved(NamedTuple):
     """phi' by the scales."""
 
 
-def _inverse(old: Numbers, kind: Parameterization) -> Numbers:
-    """1 / std^2."""
-    if kind == "log_std":
-        return [math.exp(-2 * v) for v in old]
-    return [1 / v for v in old] if kind == "covariance" else [1 / (v * v) for v in old]
-
-
-def _square(means: Tensor, inverse: Numbers) -> float:
-    """The sum of (m / std)^2."""
-    return sum(map(mul, (means * means).reshape(-1, len(inverse)).sum(0).tolist(), inverse))
-
-
-def _solved(region: _Region, q: float, far: float, scales: Numbers, ray: bool, strict: bool) -> _Solved | None:
-    """q is |z|^2 of the means, and far that of the old ones; None where h is not finite, or for no anchor."""
-    kind, epsilon, old, count, states, u = region
+def _solved(region: _Region, q: float, scales: Numbers, u: float, ray: bool, strict: bool) -> _Solved | None:
+    """q is |z|^2 of the means, u roundoff; None where h is not finite, or for no anchor."""
+    kind, epsilon, old, count, states, far = region
     q, change = q / states, [a - b for a, b in zip(scales, old, strict=True)]
     e = change if kind == "log_std" else [a / b for a, b in zip(change, old, strict=True)]
     phi, slopes = _spread(e, kind, cut(kind, epsilon))
