@@ -101,7 +101,7 @@ def test_other_points_are_looked_at_anew(asked: list[Any]) -> None:
         layer(torch.ones(2, 3, dtype=torch.int32))
     assert layer(X[:0]).shape == (0, 3)
     assert layer._quick is not None and not layer._quick.applies(
-        X.bfloat16()[:0], layer._options()
+        X.bfloat16()[:0], None, layer._options()
     )  # a GPU launches nothing for nobody
 
 

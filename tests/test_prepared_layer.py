@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -85,3 +86,71 @@ def test_only_a_cpu_is_prepared_for() -> None:
     zero, x = torch.zeros(2, device="meta"), torch.ones(3, 2, device="meta")
     assert lines.prepared(Ball(torch.zeros(2), 1.0), x.new_ones(3, 2, device="cpu"), torch.zeros(2), "chord", True)
     assert lines.prepared(Ball(zero, 1.0), x, zero, "chord", True) is None
+
+
+# -- anchors that are given in each call -------------------------------------------------------------------------
+
+LINKS = torch.tensor([[0, 1], [1, 2]])
+
+
+def flight(seed: int = 0, samples: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three bodies far apart, and where they were before."""
+    x = 3 * torch.randn(samples, 3, 2, generator=torch.Generator().manual_seed(seed))
+    return x, x.roll(1, 0).mean(-2, keepdim=True).expand(x.shape)
+
+
+def test_a_second_call_with_an_anchor_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what `project` does, with derivatives, for each anchor, and checks shapes and dtypes as before."""
+    set, layer, (x, anchor) = inset.Strings(LINKS, 1.0), Projection(inset.Strings(LINKS, 1.0)), flight()
+    layer(x, anchor=anchor)
+    monkeypatch.setattr(inset.torch, "project_checked", None)
+    for seed, samples in ((1, 4), (2, 7)):
+        (x, anchor), leaves = flight(seed, samples), []
+        for apply in (layer, partial(inset.project, set)):
+            mine = x.clone().requires_grad_(), anchor[:, :1].clone().requires_grad_()
+            y = apply(mine[0], anchor=mine[1].expand(x.shape))
+            leaves.append((y.detach(), *torch.autograd.grad(y.square().sum(), mine)))
+        for ours, theirs in zip(*leaves, strict=True):
+            assert torch.equal(ours, theirs)
+    monkeypatch.undo()
+    for wrong, error in ((anchor[0, 0], inset.PointShapeError), (anchor.long(), TypeError)):
+        with pytest.raises(error):
+            layer(x, anchor=wrong)
+    torch.testing.assert_close(layer(x, anchor=anchor.double()), layer(x, anchor=anchor))
+    assert not torch.equal(layer(x), layer(x, anchor=anchor))  # by its own, the mean of x
+
+
+def test_a_call_with_an_anchor_notices_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = torch.ones(2)
+    layer, (x, anchor) = Projection(inset.Strings(LINKS.clone(), lengths)), flight()
+    layer(x, anchor=anchor)
+    lengths.mul_(0.5)
+    shorter = inset.Strings(LINKS, 0.5)
+    assert shorter.contains(layer(x, anchor=anchor)).all()
+    assert layer.fields is not None and isinstance(layer.fields.links, torch.Tensor)
+    layer.fields.links[1] = torch.tensor([0, 2])
+    assert inset.Strings(torch.tensor([[0, 1], [0, 2]]), 0.5).contains(layer(x, anchor=anchor)).all()
+    layer.strict = False
+    loose = layer(x, anchor=anchor)
+    layer.method = "near"
+    assert not torch.equal(layer(x, anchor=anchor), loose)
+    layer.method = "chord"
+    layer.double()
+    assert layer(x.double(), anchor=anchor.double()).dtype == torch.float64
+    y = torch.func.vmap(lambda x, x0: layer(x, anchor=x0))(x.double(), anchor.double())
+    torch.testing.assert_close(y, layer(x.double(), anchor=anchor.double()))
+
+
+def test_sets_without_few_operations_take_anchors_too() -> None:
+    """Also those that are handed back to the formulas, point by point."""
+    x, anchor = 3 * torch.randn(5, 2, generator=torch.Generator().manual_seed(0)), 0.1 * torch.ones(5, 2)
+    for set in (Polytope(A, b), Ball(torch.zeros(2), 1.0)):
+        layer = Projection(set, torch.zeros(2))
+        for _ in range(2):
+            torch.testing.assert_close(layer(x, anchor=anchor), inset.project(set, x, anchor))
+            torch.testing.assert_close(layer(x), inset.project(set, x, torch.zeros(2)))
+    layer, (x, anchor) = Projection(inset.Strings(LINKS, 1.0)), flight()
+    for size in (1.0, 1e30, 1.0):
+        torch.testing.assert_close(
+            layer(size * x, anchor=anchor), inset.project(inset.Strings(LINKS, 1.0), size * x, anchor)
+        )

@@ -92,20 +92,30 @@ class Shortcut:
 
     def __init__(
         self,
-        call: Callable[[Tensor], Tensor],
+        call: Callable[..., Point],
         x: Tensor,
+        anchor: Tensor | None,
+        event: int,
         options: tuple[Any, ...],
         held: list[tuple[dict[str, Any], str]],
     ) -> None:
         self.call = call
+        """A function of points, and of an anchor if there was one in the call."""
         self.options = options
-        self.like = (x.dtype, x.device, x.shape[-1])
+        self.event = event
+        self.like = _like(x, event)
+        self.anchor_like = None if anchor is None else _like(anchor, event)
         self.held = [(where, name, where[name]) for where, name in held]
         """Modules and arrays, and where they are."""
         self.arrays = [(v, v._version) for _, _, v in self.held if isinstance(v, Tensor)]
 
-    def applies(self, x: Any, options: tuple[Any, ...]) -> bool:
-        if type(x) not in PLAIN or x.ndim == 0 or (x.dtype, x.device, x.shape[-1]) != self.like or x.numel() == 0:
+    def applies(self, x: Any, anchor: Any, options: tuple[Any, ...]) -> bool:
+        if type(x) not in PLAIN or _like(x, self.event) != self.like or x.numel() == 0 or options != self.options:
+            return False
+        if anchor is None or self.anchor_like is None:
+            if anchor is not self.anchor_like:
+                return False
+        elif type(anchor) not in PLAIN or _like(anchor, self.event) != self.anchor_like:
             return False
         for where, name, value in self.held:
             if where.get(name) is not value:
@@ -113,23 +123,37 @@ class Shortcut:
         for array, version in self.arrays:
             if array._version != version or array.requires_grad:
                 return False
-        return options == self.options and usual(x)
+        return usual(x)
+
+
+def _like(x: Tensor, event: int) -> tuple[Any, ...]:
+    """What points of one kind have in common; of fewer dimensions than those of an event there are none."""
+    return x.dtype, x.device, x.shape[-event:]
 
 
 def shortcut(
-    call: Callable[[Tensor], Tensor], x: Tensor, options: tuple[Any, ...], modules: dict[str, Any]
+    call: Callable[..., Point],
+    x: Point,
+    anchor: Any,
+    event: Any,
+    options: tuple[Any, ...],
+    modules: dict[str, Any],
 ) -> Shortcut | None:
-    """For a layer with these modules; None where a change of its arrays would not show.
+    """For a layer with these modules, and an `anchor` if it was given one; None where a change would not show.
 
-    That is where they are parameters, to which torch may give other numbers without a sign of it, or of inference mode.
+    That is where its arrays are parameters, to which torch may give other numbers without a sign of it, or of
+    inference mode.
     """
-    arrays = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
-    arrays.append((modules["anchor_point"]._buffers, "0"))
-    if torch.is_inference_mode_enabled():  # what is prepared there is not for derivatives
+    if torch.is_inference_mode_enabled() or not isinstance(event, int):  # what is prepared there is not for derivatives
         return None
-    if any([where.get(name) is None or where[name].is_inference() for where, name in arrays]):
+    held = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
+    parts = [(modules, "fields")]
+    if anchor is None:
+        held.append((modules["anchor_point"]._buffers, "0"))
+        parts.append((modules, "anchor_point"))
+    if any([where.get(name) is None or where[name].is_inference() for where, name in held]):
         return None
-    return Shortcut(call, x, options, [(modules, "fields"), (modules, "anchor_point"), *arrays])
+    return Shortcut(call, x, anchor, event, options, [*parts, *held])
 
 
 class FixedPoint(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
-from ._eager import lines
+from ._eager import lines, strings
 from ._eager.calls import usual
 from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
@@ -39,6 +40,8 @@ from .descent.result import Result
 
 PREPARED: list[Callable[..., Any]] = [lines.prepared]
 """Asked in turn for g(x), or for a function of x and of points like it that a layer may call again."""
+ANCHORED: list[Callable[..., Any]] = [strings.prepared]
+"""Asked in turn for a function of points and of an anchor, which is g(x) or None, that a layer may call again."""
 REGIONS: list[Callable[..., Any]] = [quick_region]
 """Asked in turn for what a `TrustRegion` returns."""
 if torch.version.cuda is not None and find_spec("triton") is not None:
@@ -113,45 +116,51 @@ class Projection(nn.Module):
         self, x: Point, set: ConvexSet | None = None, anchor: Point | None = None, return_info: bool = False
     ) -> Any:
         """g(x); with `return_info` also an `Info` of eta, active constraint and h(x) per sample."""
-        own = anchor is None and not return_info
-        if own and set is None and not torch.compiler.is_compiling():
+        given = anchor
+        if set is None and not return_info and not torch.compiler.is_compiling():
             quick = self._quick
-            if quick is not None and quick.applies(x, self._options()):
-                return quick.call(x)
+            if quick is not None and quick.applies(x, anchor, self._options()):
+                return quick.call(x) if anchor is None else quick.call(x, anchor)
         anchor = self.anchor if anchor is None else anchor
+        known = False
         if set is None and self.fields is not None:
             kind = self._node(x, anchor) if torch.compiler.is_dynamo_compiling() and not return_info else None
             if kind is not None:
                 arrays = self.fields.arrays()
                 return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
             fields = self.fields
-            own = own and anchor is not None and fields.fits(x) and fields.fits(anchor) and fields.unchanged()
+            known = anchor is not None and fields.fits(x) and fields.fits(anchor) and fields.unchanged()
             set = self.fields.build()
-        else:
-            own = False
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
         anchor = set.anchor(x) if anchor is None else anchor
         if self.nonfinite == "anchor":
             x = replace_nonfinite(set, x, anchor)
-        if own:  # what there is to check has been checked
-            return self._project(set, x, anchor)
+        if known and not return_info:  # what there is to check has been checked
+            return self._project(set, x, anchor, given)
         apply = project_with_info if return_info else project
         return apply(set, x, anchor, method=self.method, strict=self.strict)
 
-    def _project(self, set: ConvexSet, x: Point, anchor: Point) -> Point:
-        """g(x), and a `Shortcut` for the next call."""
+    def _project(self, set: ConvexSet, x: Point, anchor: Point, given: Point | None) -> Point:
+        """g(x), and a `Shortcut` for the next call like this one, in which an anchor was `given` or not."""
         check_method("Projection", self.method, set)
+        if given is not None:
+            call = partial(_along, _quickest(set, x, given, self.method, self.strict), set, self.method, self.strict)
+            self._remember(call, x, given, set.event_ndim)
+            return call(x, given)
         for prepared in PREPARED:
             found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
             if found is not None and not isinstance(found, (Tensor, tuple)):
-                self._quick = (
-                    shortcut(found, x, self._options(), self._modules) if self.nonfinite == "propagate" else None
-                )
+                self._remember(found, x, None, set.event_ndim)
                 found = found(x)
             if found is not None:
                 return found
         return project_checked(set, x, anchor, self.method, self.strict, False)[0]
+
+    def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
+        self._quick = None
+        if self.nonfinite == "propagate":
+            self._quick = shortcut(call, x, given, event, self._options(), self._modules)
 
     def _options(self) -> tuple[Any, ...]:
         """What may be set on a layer at any time."""
@@ -236,20 +245,33 @@ class TrustRegion(nn.Module):
 
     def forward(self, new: tuple[Tensor, Tensor], old: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """(mean, covariance) in the trust region; of the batch and the dtypes of `new`."""
-        check_policies(new, old, self.layout)
         if torch.compiler.is_dynamo_compiling() and isinstance(self.method, str):
+            check_policies(new, old, self.layout)
             return traced_region(new, old, self.epsilon, self.kappa, tuple(self.layout), self.method, self.strict)
-        if old[0].requires_grad or old[1].requires_grad:  # as do views of parameters, under no_grad too
-            old = old[0].detach(), old[1].detach()
+        if isinstance(old, tuple):  # views of parameters require a gradient under no_grad too
+            old = tuple([v.detach() if isinstance(v, Tensor) and v.requires_grad else v for v in old])  # type: ignore[assignment]
         if self.kappa is None:
-            for region in REGIONS:
+            for region in REGIONS:  # which ask whether these are two policies
                 if y := region(new, old, self.epsilon, self.layout, self.method, self.strict):
                     return y
+        check_policies(new, old, self.layout)
         set, new, anchor = trust_region(new, old, self.epsilon, self.kappa, self.layout)
         return project(set, new, anchor, method=self.method, strict=self.strict)
 
     def extra_repr(self) -> str:
         return f"{self.epsilon}, kappa={self.kappa}, {self.layout}, method={self.method!r}, strict={self.strict}"
+
+
+def _quickest(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool) -> Callable[..., Any] | None:
+    """A function of points and anchors like these, which is g(x) or None, if there is one."""
+    found = (quick(set, x, anchor, method, strict) for quick in ANCHORED)
+    return next((call for call in found if call is not None), None)
+
+
+def _along(quick: Any, set: ConvexSet, method: Method, strict: bool, x: Point, anchor: Point) -> Point:
+    """g(x) for points and an anchor that are known to fit."""
+    y = None if quick is None else quick(x, anchor)
+    return project_checked(set, x, anchor, method, strict, False)[0] if y is None else y
 
 
 def _find_anchor(set: ConvexSet) -> Point | None:

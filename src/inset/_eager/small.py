@@ -66,7 +66,7 @@ def at_most(v: Any, high: float) -> Any:
 
 
 def largest(v: Any) -> float:
-    return v.max().item()
+    return v.max().item() if isinstance(v, Tensor) else v.item(v.argmax())  # where NumPy is quicker, and NaN stays too
 
 
 def most(v: Any) -> Any:

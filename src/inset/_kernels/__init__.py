@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .._eager.calls import transformed
 from .._set import ConvexSet
+from .._trust_region import check_policies
 from ..sets.ball import Ball
 from ..sets.box import Box
 from ..sets.ellipsoid import Ellipsoid
@@ -69,6 +70,7 @@ def region(new: Any, old: Any, epsilon: float, layout: Any, method: Any, strict:
     """The same for the set and the anchor of an old policy."""
     if not _on_gpu(new) or not _on_gpu(old) or transformed() or _scripted():
         return None
+    check_policies(new, old, layout)
     return regions.around(new, old, epsilon, layout, old, method, strict)
 
 
