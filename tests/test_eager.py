@@ -260,3 +260,17 @@ def test_the_layer_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(eager._Line, "apply", lambda *a: calls.append(1) or a[0])
     assert inset.torch.Projection(set, anchor)(x) is not None and calls == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_changes_nothing(kind: str) -> None:
+    """Also on the way back, where a product in bfloat16 would be far off."""
+    set, anchor, x = made(kind, torch.float32)
+    found = []
+    for cast in (False, True):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+            y = fused(set, leaf, anchor)
+            found.append((y.detach(), *torch.autograd.grad(y.square().sum(), leaf)))
+    for plain, same in zip(*found, strict=True):
+        assert torch.equal(plain, same)

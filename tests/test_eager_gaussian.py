@@ -306,3 +306,31 @@ def test_layer() -> None:
         torch.testing.assert_close(layer(x, set.anchor()), reference, rtol=1e-3, atol=1e-3)
     short = eager.region(x, set.anchor(), EPSILON, Layout(True, True, "log_std"), "ray", True)
     torch.testing.assert_close(short, layer(x, set.anchor()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("d", [2, 40])
+def test_old_scales_below_0_are_no_factor(d: int) -> None:
+    """They are left to the formulas, which say so by NaN."""
+    region = inset.torch.TrustRegion(0.01, parameterization="cholesky")
+    old, new = (torch.zeros(8, d), -torch.ones(d)), (torch.ones(8, d), torch.ones(d))
+    assert eager.region(new, old, 0.01, region.layout, "ray", True) is None
+    assert region(new, old)[1].isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(8, 2), (3, 8, 2), (400, 50)])
+def test_another_default_device_and_autocast(shape: tuple[int, ...]) -> None:
+    """What torch is told elsewhere does not matter here."""
+    region, d = inset.torch.TrustRegion(0.01), shape[-1]
+    old = torch.zeros(shape), torch.zeros(*shape[:-2], d)
+    found = []
+    for context in (torch.device("cpu"), torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16)):
+        new = torch.ones(shape, requires_grad=True), torch.ones(*shape[:-2], d, requires_grad=True)
+        old[0].add_(0.1)  # nothing is remembered
+        with context:
+            y = region(new, old)
+            (y[0].sum() + y[1].square().sum()).backward()
+        found.append((*y, new[0].grad, new[1].grad))
+        old[0].sub_(0.1)
+    for others in found[1:]:
+        for a, b in zip(found[0], others, strict=True):
+            assert torch.equal(a, b)

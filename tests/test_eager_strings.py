@@ -16,6 +16,7 @@ from inset import Strings, _project
 from inset._eager import small
 from inset._eager import strings as eager
 from inset._project import interpolated
+from inset.torch import Projection
 
 DTYPES = (torch.float64, torch.float32)
 ANCHORS = ("one place", "written out", "apart")
@@ -258,3 +259,85 @@ def test_is_none_elsewhere() -> None:
 
     torch.func.vmap(mapped)(x)
     assert seen == [None]
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.usefixtures("engine")
+def test_autocast_changes_nothing(anchor: str) -> None:
+    """Also for large arrays, on the way back too: lengths in bfloat16 would leave the set."""
+    set, (x, middle) = strings("a number", torch.float32), made(anchor, torch.float32, (3000,))
+    found = []
+    for cast in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+            leaves = (x.clone().requires_grad_(), middle.clone().requires_grad_())
+            y = fused(set, leaves[0], placed(anchor, leaves[1], x))
+            found.append([y.detach(), *grad(y.square().mean(), leaves)])
+    for plain, same in zip(*found, strict=True):
+        assert torch.equal(plain, same)
+    assert (excess(set, found[1][0]) <= 0).all()
+
+
+@pytest.mark.usefixtures("engine")
+def test_another_default_device() -> None:
+    set, (x, middle) = strings("a number", torch.float64), made("apart", torch.float64)
+    found = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            leaf = x.clone().requires_grad_()
+            found.append(grad(fused(set, leaf, middle).sum(), leaf)[0])
+    assert torch.equal(*found)
+
+
+def test_many_links_are_left_to_the_formulas() -> None:
+    """The matrix of links and bodies would take gigabytes."""
+    n = 40_000
+    links = torch.stack([torch.arange(n - 1), torch.arange(1, n)], -1)
+    set, x = Strings(links, 0.1), torch.randn(1, n, 2, generator=torch.Generator().manual_seed(0))
+    assert eager.fused(set, x, set.anchor(x), "chord", True) is None
+    assert set.contains(inset.project(set, x)).all()
+    few = Strings(links[:500], 0.1)
+    assert eager.fused(few, x[:, :501], few.anchor(x[:, :501]), "chord", True) is not None
+
+
+@pytest.mark.usefixtures("engine", "hooked")
+def test_numbers_that_are_stored_as_their_negatives() -> None:
+    set, x = strings("a number", torch.float32), made("apart", torch.float32)[0]
+    layer = Projection(set)
+    expected, flipped = layer(x), torch.complex(x, -x).conj().imag
+    assert flipped.is_neg() and torch.equal(flipped, x)
+    torch.testing.assert_close(layer(flipped), expected)
+    anchor = set.anchor(x)
+    turned = torch.complex(anchor, -anchor).conj().imag
+    for _ in range(2):
+        torch.testing.assert_close(layer(x, anchor=turned), layer(x, anchor=anchor))
+
+
+def test_anchors_of_one_body_are_those_of_all() -> None:
+    """Broadcast over the bodies by every method; other numbers of bodies are none."""
+    set, (x, _) = strings("a number", torch.float64), made("apart", torch.float64)
+    layer, middle = Projection(set), x.mean(-2, keepdim=True)
+    for method in ("chord", "ray", "near", "paper"):
+        expected = inset.project(set, x, middle.expand(x.shape), method=method)
+        torch.testing.assert_close(inset.project(set, x, middle, method=method), expected)
+        layer.method = method
+        for _ in range(2):
+            torch.testing.assert_close(layer(x, anchor=middle), expected)
+    for wrong in (x[:, :2], x[:0]):
+        for apply in (layer, lambda x, anchor: inset.project(set, x, anchor)):
+            with pytest.raises(inset.PointShapeError):
+                apply(x, anchor=wrong)
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.usefixtures("engine", "hooked")
+def test_strict_where_squares_overflow(anchor: str) -> None:
+    """Those of spans may where those of positions do not: 1.25e19 is half of 2.5e19."""
+    for links, bodies in ((strings("a number", torch.float32).links, BODIES), (torch.tensor([[0, 1]]), 2)):
+        set, (x, middle) = Strings(links, 0.7), made(anchor, torch.float32, (4,), far=0.0)
+        x, middle = x[:, :bodies], middle[:, :bodies]
+        x = x - x[:, :1] - (x[:, 1:2] - x[:, :1]) / 2
+        for size in (1e12, 1e16, 1e19, 1.25e19, 1e25, 1e38):
+            leaves = (x / x.abs().amax((1, 2), keepdim=True) * size).requires_grad_(), middle.requires_grad_()
+            y = inset.project(set, leaves[0], placed(anchor, leaves[1], x))
+            assert y.isfinite().all() and (excess(set, y.detach()) <= 0).all()
+            assert all(v.isfinite().all() for v in grad(y.sum(), leaves))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ._combine import Product, parts
-from ._eager.calls import PLAIN, usual
+from ._eager.calls import PLAIN, usual, watchable
 from ._fields import HasFields, field_leaves, leaves, map_fields, map_point
 from ._namespace import Point, is_array, is_torch
 from ._project import Method, project
@@ -43,7 +43,7 @@ class Fields(nn.Module):
             elif isinstance(value, nn.Module):
                 self.add_module(path, value)
             elif is_array(value):
-                self.register_buffer(path, value if is_torch(value) else torch.as_tensor(value))
+                self.register_buffer(path, _owned(value))
             else:
                 held[-1] = False  # numbers and functions stay in the template
             if held[-1]:
@@ -69,6 +69,11 @@ class Fields(nn.Module):
         if self.kind is None or isinstance(point, tuple) != self.several or len(points) != len(self.event):
             return False
         return all([_fits(leaf, sizes) for leaf, sizes in zip(points, self.event, strict=True)])
+
+    def alike(self, x: Point, anchor: Point) -> bool:
+        """Whether two points have the same trailing dimensions, also those that the set leaves open."""
+        pairs = zip(leaves(x), leaves(anchor), self.event, strict=True)
+        return all([a.shape[a.ndim - len(sizes) :] == b.shape[b.ndim - len(sizes) :] for a, b, sizes in pairs])
 
     def unchanged(self) -> bool:
         """Whether the arrays have the shapes of those at the beginning."""
@@ -151,7 +156,7 @@ def shortcut(
     if anchor is None:
         held.append((modules["anchor_point"]._buffers, "0"))
         parts.append((modules, "anchor_point"))
-    if any([where.get(name) is None or where[name].is_inference() for where, name in held]):
+    if any([where.get(name) is None or not watchable(where[name]) for where, name in held]):
         return None
     return Shortcut(call, x, anchor, event, options, [*parts, *held])
 
@@ -167,13 +172,19 @@ class FixedPoint(nn.Module):
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(str(k), tensor)
             else:
-                self.register_buffer(str(k), tensor)
+                self.register_buffer(str(k), _owned(tensor))
 
     def build(self) -> Point:
         if self.structure is None:
             return getattr(self, "0")
         count = iter(range(len(leaves(self.structure))))
         return map_point(lambda _: getattr(self, str(next(count))), self.structure)
+
+
+def _owned(value: Any) -> Tensor:
+    """An array as a tensor whose memory is torch's: NumPy would change it without a sign."""
+    tensor = torch.as_tensor(value)
+    return tensor.clone() if tensor.is_cpu and not tensor.untyped_storage().resizable() else tensor
 
 
 def _filled(template: Any, arrays: Iterator[Any]) -> Any:

@@ -79,8 +79,9 @@ def squared_norm(v: Array) -> Array:
 def norm(v: Array) -> Array:
     """|v| over the last axis: no overflow or underflow, and derivative 0 at v = 0 in every framework."""
     size = namespace(v).max(abs(stop_gradient(v)), axis=-1, keepdims=True)
-    size = keep(size > 0, size, 1.0)
-    return size[..., 0] * plain_norm(v / size)
+    zero = size <= 0
+    v = keep(~zero, v / keep(~zero, size, 1.0), 1.0)  # no root of 0, which has no second derivative
+    return size[..., 0] * plain_norm(v)
 
 
 def root(square: Array) -> Array:

@@ -194,13 +194,11 @@ def lerp(a: Array, b: Array, t: Array) -> Array:
 
 
 def plain_norm(v: Array) -> Array:
-    """sqrt(v.v) over the last axis, with derivative 0 at v = 0; see `_linalg.norm` for v of any size."""
-    xp = namespace(v)
+    """sqrt(v.v) over the last axis, where it is not 0; see `_linalg.norm` for v of any size."""
     if is_torch(v):
         return sys.modules["torch"].linalg.vector_norm(v, dim=-1)
-    square = xp.sum(v * v, axis=-1)
-    zero = square == 0
-    return xp.where(zero, 0 * square, xp.sqrt(xp.where(zero, 1 + square, square)))
+    xp = namespace(v)
+    return xp.sqrt(xp.sum(v * v, axis=-1))
 
 
 def length(v: Array) -> Array:

@@ -20,7 +20,7 @@ from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace,
 from ._near import Near, check_parts, nearer
 from ._ray import active_row
 from ._set import ConvexSet, offers
-from ._shapes import broadcast_shapes, check_point, largest, side_by_side
+from ._shapes import broadcast_shapes, check_point, largest, side_by_side, widened
 from .affine import has_equalities, onto
 
 Interpolation = Literal["paper", "chord", "ray"]
@@ -59,6 +59,9 @@ def project(
 
     With `strict` the numbers returned satisfy `set.h(y) <= 0` in their own dtype and in float64.
 
+    For tensors of torch, what depends on the set and the anchor alone is remembered until one of them changes in place;
+    a change through `.data` does not show.
+
     >>> import numpy as np
     >>> from inset import Ball, project
     >>> project(Ball(np.zeros(2), 1.0), np.array([3.0, 4.0]), np.zeros(2)).round(3)
@@ -94,7 +97,7 @@ def _project(set: ConvexSet, x: Point, anchor: Any, method: Method, strict: bool
     check_point(set, x)
     anchor = set.anchor(x) if anchor is None else anchor
     check_point(set, anchor, "an anchor")
-    return project_checked(set, x, anchor, method, strict, informed)
+    return project_checked(set, x, widened(set, anchor, x), method, strict, informed)
 
 
 def project_checked(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool) -> Any:

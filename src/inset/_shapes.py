@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ._errors import PointShapeError
-from ._fields import field_leaves, leaves
+from ._fields import field_leaves, leaves, map_point
 from ._namespace import Array, Point, is_array, is_floating, namespace
 
 
@@ -150,6 +150,23 @@ def check_point(set: Any, x: Point, what: str = "points") -> None:
         strict=True,
     ):
         _check_leaf(type(set).__name__, leaf, k, axes, sizes, what)
+
+
+def widened(set: Any, anchor: Point, x: Point) -> Point:
+    """The anchor, with the trailing dimensions of x where it has 1. Raise if it has others."""
+    return map_point(lambda a, b, k: _widened(type(set).__name__, a, b, k), anchor, x, set.event_ndim)
+
+
+def _widened(name: str, anchor: Array, x: Array, k: int) -> Array:
+    received, expected = anchor.shape[anchor.ndim - k :], x.shape[x.ndim - k :]
+    if received == expected:
+        return anchor
+    if any([m not in (1, n) for m, n in zip(received, expected, strict=True)]):
+        raise PointShapeError(
+            f"{name} expects an anchor of shape (..., {', '.join(map(str, expected))}), as x has it, or with 1 for any "
+            f"of them; received {tuple(anchor.shape)}"
+        )
+    return namespace(anchor).broadcast_to(anchor, (*anchor.shape[: anchor.ndim - k], *expected))
 
 
 def _fits(set: Any, named: Named, x: Point) -> bool:

@@ -64,7 +64,7 @@ class Projection(nn.Module):
     that depends on the input is passed in the call.
 
     What depends on the arrays alone is computed once, and again when they change, in place or by other arrays. A change
-    through `.data` does not show.
+    through `.data` does not show. Arrays in memory of NumPy are copied, since nobody tells when it changes.
 
     `nonfinite="propagate"` returns NaN for a sample that holds NaN or inf; `"anchor"` returns the anchor.
 
@@ -130,6 +130,7 @@ class Projection(nn.Module):
                 return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
             fields = self.fields
             known = anchor is not None and fields.fits(x) and fields.fits(anchor) and fields.unchanged()
+            known = known and fields.alike(x, anchor)
             set = self.fields.build()
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")

@@ -41,16 +41,22 @@ def by_formulas(*g: Tensor) -> bool:
 
 def differentiated(ctx: Any, formula: Callable[..., Any], inputs: tuple[Tensor, ...], g: Any) -> tuple[Any, ...]:
     """The derivatives of what the formula makes of the inputs, by those that ask for them."""
-    chosen, again = [v for v, asks in zip(inputs, ctx.needs_input_grad, strict=False) if asks], torch.is_grad_enabled()
+    again = torch.is_grad_enabled()
     with torch.enable_grad():
+        inputs = tuple([v.view_as(v) for v in inputs])  # by each alone, also where one was made of another
+        chosen = [v for v, asks in zip(inputs, ctx.needs_input_grad, strict=False) if asks]
         found = iter(torch.autograd.grad(formula(*inputs), chosen, g, create_graph=again, allow_unused=True))
     return tuple([next(found) if asks else None for _, asks in zip(inputs, ctx.needs_input_grad, strict=False)])
 
 
 class _Entry(NamedTuple):
-    """What was computed for an anchor and a kind of set: of which fields, in which state."""
+    """What was computed for an anchor and a kind of set: of which fields, in which state.
+
+    It refers to none of these tensors, one of which may be the anchor, with which it is to go.
+    """
 
     fields: tuple[Any, ...]
+    """Numbers, and functions that return a tensor or, if it is gone, None."""
     versions: tuple[int, ...]
     known: Any
 
@@ -80,14 +86,35 @@ def remembered(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
         return kind.known(*fields, anchor=anchor)
     entries = _entries(anchor)
     versions, found = tuple([v._version for v in tensors]), entries.get(kind)
-    if found is None or found.versions != versions or not _same(found.fields, fields):
-        with torch.inference_mode(False):  # what is known is for every mode
-            found = entries[kind] = _Entry(fields, versions, kind.known(*fields, anchor=anchor))
-    return found.known
+    if found is not None and found.versions == versions and _same(found.fields, fields):
+        return found.known
+    with torch.inference_mode(False):  # what is known is for every mode
+        known = kind.known(*[_alias(v) for v in fields], anchor=_alias(anchor))
+    if all([watchable(v) for v in tensors]):
+        entries[kind] = _Entry(tuple([weakref.ref(v) if isinstance(v, Tensor) else v for v in fields]), versions, known)
+    return known
+
+
+def watchable(v: Tensor) -> bool:
+    """Whether the tensor says if it was changed in place: not if others than torch write to its memory, as NumPy may.
+
+    Memory that torch did not allocate cannot be resized; other processes see what is shared.
+    """
+    if v.is_inference():
+        return False
+    return not v.is_cpu or (v.untyped_storage().resizable() and not v.is_shared())
+
+
+def _alias(v: Any) -> Any:
+    """The same memory, and not the same tensor."""
+    return v.detach() if isinstance(v, Tensor) else v
 
 
 def _same(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
-    """Whether these are the same tensors and equal numbers."""
+    """Whether the new ones are the tensors, and equal to the numbers, that are remembered."""
     if len(old) != len(new):
         return False
-    return all([a is b or (isinstance(a, float) and a == b) for a, b in zip(old, new, strict=True)])
+    pairs = zip(old, new, strict=True)
+    return all(
+        [a() is b if isinstance(a, weakref.ref) else a is b or (isinstance(a, float) and a == b) for a, b in pairs]
+    )

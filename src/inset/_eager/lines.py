@@ -124,8 +124,9 @@ class _Line(torch.autograd.Function):
             y, _ = interpolated(lines.known.set, x, anchor, lines.method, lines.strict)
             return *torch.autograd.grad(y, x, g, create_graph=True), None, None
         g = g if x.ndim == 2 else g.reshape(points.shape)
-        along = torch.linalg.vecdot(g, points - anchor)[:, None]
-        dx = lines.known.less(eta * g, along * raw * raw, points, *active)
+        with exact_arithmetic(x):
+            along = torch.linalg.vecdot(g, points - anchor)[:, None]
+            dx = lines.known.less(eta * g, along * raw * raw, points, *active)
         dx = dx if pulled is None else dx * pulled
         return dx if x.ndim == 2 else dx.reshape(x.shape), None, None
 

@@ -7,7 +7,8 @@ sample is a number if there is one sample.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,15 @@ ROUNDOFF = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
 def plain(*tensors: Any) -> bool:
-    """Whether these are tensors of one dtype, float32 or float64, on the CPU, that no tracer or transform looks at."""
+    """Whether these are tensors of one dtype, float32 or float64, on the CPU, that no tracer or transform looks at.
+
+    None of them is empty, or the negative of what is in its memory, as `conj().imag` is.
+    """
     dtype = getattr(tensors[0], "dtype", None)
     for v in tensors:
-        if type(v) not in PLAIN or v.dtype != dtype or not v.is_cpu:
+        if type(v) not in PLAIN or v.dtype != dtype or not v.is_cpu or v.numel() == 0 or v.is_neg():
             return False
-    return dtype in ROUNDOFF and tensors[0].numel() > 0 and not traced() and not transformed()
+    return dtype in ROUNDOFF and not traced() and not transformed()
 
 
 def engine(x: Tensor) -> Any:
@@ -47,8 +51,14 @@ def tensor(v: Any) -> Tensor:
 
 
 def quiet(xp: Any) -> AbstractContextManager[object]:
-    """Without derivatives, and without warnings of what is looked at later."""
-    return np.errstate(all="ignore") if xp is np else torch.no_grad()
+    """Without derivatives and autocast, and without warnings of what is looked at later."""
+    return np.errstate(all="ignore") if xp is np else _constant()
+
+
+@contextmanager
+def _constant() -> Iterator[None]:
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        yield
 
 
 def at_least(v: Any, low: float) -> Any:

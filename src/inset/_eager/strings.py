@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from .._namespace import exact_arithmetic
 from .._project import interpolated
 from ..sets.strings import Strings
 from .calls import by_formulas, differentiated
@@ -28,6 +28,8 @@ from .small import ROUNDOFF, array, at_least, engine, largest, plain, quiet, ten
 
 LEAST, MOST = 1e-12, 1e12
 """Lengths, and coordinates, for which no square leaves the range of float32."""
+DENSE = 2**18
+"""Entries of the matrix of links and bodies."""
 LARGEST = 2**25
 """Numbers that spans may have; if there are more, the formulas take some samples after the others."""
 
@@ -65,7 +67,9 @@ class Lengths:
     strict: bool
 
     def __call__(self, x: Tensor, anchor: Tensor) -> Tensor | None:
-        if x.numel() // x.shape[-2] * self.links.shape[0] > LARGEST:
+        if x.numel() // x.shape[-2] * self.links.shape[0] > LARGEST or anchor.numel() == 0:
+            return None
+        if x.is_neg() or anchor.is_neg():
             return None
         if x.shape != anchor.shape:
             batch = torch.broadcast_shapes(x.shape, anchor.shape)
@@ -82,28 +86,28 @@ class Lengths:
 
 
 class _Ends(NamedTuple):
-    """What is remembered of the links: in which state they were, their bodies, and for how many."""
+    """The bodies of each link, `(m,)`, and the matrix `(m, bodies)` that takes positions to spans."""
 
-    version: int
     first: Any
     second: Any
     incidence: Any
-    """The matrix `(m, bodies)` that takes positions to spans."""
-
-
-_ENDS: Any = WeakTensorKeyDictionary()
 
 
 def _ends(links: Tensor, bodies: int) -> _Ends | None:
-    """From memory, if nothing has changed; None if there are no such bodies."""
-    found = _ENDS.get(links)
-    if found is None or found.version != links._version or found.incidence.shape[1] != bodies:
-        if links.ndim != 2 or bool(((links < 0) | (links >= bodies)).any()):
-            return None
-        first, second = (links[:, k].numpy().copy() for k in (0, 1))
-        eye = np.eye(bodies, dtype=np.float32)
-        found = _ENDS[links] = _Ends(links._version, first, second, eye[first] - eye[second])
-    return found
+    """None for links of no such bodies, and where the matrix would be large."""
+    if links.ndim != 2 or links.shape[1] != 2 or links.shape[0] * bodies > DENSE or links.is_neg():
+        return None
+    return _read(links.contiguous().numpy().tobytes(), bodies)
+
+
+@lru_cache(maxsize=32)
+def _read(links: bytes, bodies: int) -> _Ends | None:
+    pairs = np.frombuffer(links, np.int64).reshape(-1, 2)
+    if ((pairs < 0) | (pairs >= bodies)).any():
+        return None
+    first, second = pairs.T.copy()
+    eye = np.eye(bodies, dtype=np.float32)
+    return _Ends(first, second, eye[first] - eye[second])
 
 
 class _Solved(NamedTuple):
@@ -150,6 +154,8 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         out = 1 + (_root(square) * (1 + k) - longest * (1 - k)) / depth
         link = out.argmax(-1)
         top = _at(out, link)
+    if not largest(top) <= MOST:
+        return None
     eta = raw = 1 / at_least(top, 1.0)
     if strict:
         far0 = _norm(anchors[:, 0] if together else anchors.reshape(away.shape))
@@ -157,8 +163,6 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         if not largest(part) <= 0.01:
             return None
         eta = raw - raw * part * (raw < 1)
-    elif not largest(top) <= MOST:
-        return None
     return _Solved(eta, raw, away, link, depth, spans)
 
 
@@ -195,7 +199,7 @@ def _at(v: Any, link: Any) -> Any:
     samples, m = v.shape[:2]
     rest = v.reshape(samples * m, *v.shape[2:])
     if isinstance(v, Tensor):
-        return rest.index_select(0, link + torch.arange(0, samples * m, m))
+        return rest.index_select(0, link + torch.arange(0, samples * m, m, device=v.device))
     return rest.take(link + np.arange(0, samples * m, m), 0)
 
 
@@ -236,7 +240,8 @@ class _Line(torch.autograd.Function):
             return *differentiated(
                 ctx, lambda x, x0: interpolated(set, x, x0, "chord", known.strict)[0], (x, anchor), g
             ), None
-        dx, dx0 = _pulled(solved, array(engine(x), g), known.ends, x.shape[-2:], ctx.needs_input_grad[1])
+        with exact_arithmetic(x):
+            dx, dx0 = _pulled(solved, array(engine(x), g), known.ends, x.shape[-2:], ctx.needs_input_grad[1])
         if x.ndim != 3:
             dx, dx0 = dx.reshape(x.shape), None if dx0 is None else dx0.reshape(x.shape)
         return tensor(dx), None if dx0 is None else tensor(dx0), None

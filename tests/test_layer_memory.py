@@ -1,0 +1,116 @@
+"""What calls remember: it is for the same numbers as now, and goes with the tensors that it was made of."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from inset import Ball, Box, Polytope, Strings
+from inset._eager import calls
+from inset.torch import Projection, TrustRegion, project
+
+CORNERS = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("write", ["data", "numpy", "in place"])
+def test_an_old_policy_may_be_written_over(write: str, count: int) -> None:
+    """As a rollout buffer is, also unseen by torch."""
+    shape = (count, 8, 2) if count > 1 else (8, 2)
+    memory = np.zeros(shape), np.zeros((*shape[:-2], 2))
+    old = tuple([torch.from_numpy(v) if write == "numpy" else torch.from_numpy(v).clone() for v in memory])
+    region, new = TrustRegion(0.01), (torch.ones(shape).double(), torch.ones(*shape[:-2], 2).double())
+    before = region(new, old)  # type: ignore[arg-type]
+    for k in (0, 1):  # the means alone, and then the scales
+        if write == "numpy":
+            memory[k][:] = 0.5
+        elif write == "data":
+            old[k].data.fill_(0.5)
+        else:
+            old[k].fill_(0.5)
+        after, fresh = region(new, old), region(new, (old[0].clone(), old[1].clone()))  # type: ignore[arg-type]
+        assert not torch.allclose(after[k], before[k])
+        for a, b in zip(after, fresh, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_arrays_of_numpy_are_copied_into_a_layer() -> None:
+    """Otherwise a change of them would be noticed by some calls and not by others."""
+    b, low, anchor = np.ones(4), -np.ones(2), np.zeros(2)
+    polytope = Projection(Polytope(torch.from_numpy(CORNERS), torch.from_numpy(b)), torch.from_numpy(anchor))
+    box, x = Projection(Box(low, 1.0), torch.from_numpy(anchor)), torch.full((1, 2), -5.0, dtype=torch.float64)
+    before = polytope(x), box(x)
+    b[:], low[:], anchor[:] = 0.1, -0.1, 0.05
+    assert torch.equal(polytope(x), before[0]) and torch.equal(box(x), before[1])
+    owned = torch.ones(4, dtype=torch.float64)
+    layer = Projection(Polytope(torch.from_numpy(CORNERS), owned), torch.zeros(2, dtype=torch.float64))
+    layer(x)
+    assert layer.fields is not None and layer.fields.b is owned
+
+
+@pytest.mark.parametrize("shared", ["numpy", "processes"])
+def test_memory_that_others_write_to_is_read_at_each_call(shared: str) -> None:
+    """They do so without a sign of it."""
+    memory, anchor = np.ones(4), torch.zeros(2, dtype=torch.float64)
+    b = torch.from_numpy(memory) if shared == "numpy" else torch.ones(4, dtype=torch.float64).share_memory_()
+    set, x = Polytope(torch.from_numpy(CORNERS), b), torch.full((1, 2), 5.0, dtype=torch.float64)
+    layer = Projection(set, anchor)
+    for size in (1.0, 0.5, 0.25):
+        b.data.fill_(size)
+        assert size - 1e-12 < project(set, x, anchor).max() <= size
+        if shared == "processes":  # which a layer is to see too
+            assert size - 1e-12 < layer(x).max() <= size
+
+
+def ball(field: Tensor) -> tuple[Any, Tensor]:
+    return Ball(field, 1.0), field
+
+
+def box(field: Tensor) -> tuple[Any, Tensor]:
+    return Box(-1.0, field + 1), field
+
+
+def crossed(field: Tensor) -> tuple[Any, Tensor]:
+    """Two sets, each anchored at what the other is made of."""
+    other = torch.full((2,), 0.1)
+    project(Ball(field, 1.0), torch.ones(2), other)
+    return Ball(other, 1.0), field
+
+
+@pytest.mark.parametrize("made", [ball, box, crossed])
+def test_what_is_remembered_goes_with_the_anchor(made: Callable[[Tensor], tuple[Any, Tensor]]) -> None:
+    """Also where the anchor is a field of the set."""
+    gc.collect()
+    before = len(calls._MEMORY)
+    field = torch.zeros(2)
+    set, anchor = made(field)
+    project(set, torch.ones(3, 2), anchor)
+    assert len(calls._MEMORY) > before  # something is remembered
+    gone = weakref.ref(field)
+    del set, anchor, field
+    gc.collect()
+    assert gone() is None and len(calls._MEMORY) == before
+
+
+def test_it_is_not_for_another_field_in_the_same_place() -> None:
+    """A tensor that is gone may leave its address to the next one."""
+    anchor, x = torch.zeros(2), torch.full((2,), 9.0)
+    for size in (1.0, 2.0, 3.0):
+        for _ in range(20):
+            y = project(Polytope(torch.from_numpy(CORNERS).float(), torch.full((4,), size)), x, anchor)
+            assert size - 1e-4 < y.max() <= size
+
+
+def test_strings_notice_links_that_change() -> None:
+    links, x = torch.tensor([[0, 1], [1, 2]]), torch.tensor([[0.0, 0.0], [3.0, 0.0], [9.0, 0.0]])
+    set = Strings(links, 1.0)
+    project(set, x)
+    links.data.copy_(torch.tensor([[0, 1], [0, 1]]))
+    assert (project(set, x)[0] - project(set, x)[2]).norm() > 2  # which nothing holds together now
