@@ -170,9 +170,9 @@ def test_exported_programs_are_the_formulas() -> None:
     assert all(v.isfinite().all() for v in found[0])
 
 
-def test_sizes_that_a_program_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)  # pytest's monkeypatch would leave it set
+def test_sizes_that_a_program_does_not_know() -> None:
     """Batches of which only the data tell how many there are, and any number of actions."""
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
     x, some = torch.randn(6, 4, 2), torch.tensor([1, 0, 1, 1, 0, 1]).bool()
     layer, region = Projection(Strings(LINKS, 1.0)), TrustRegion(average=False)
 
