@@ -20,7 +20,11 @@ from torch import Tensor, nn
 import inset
 from inset.torch import Projection, TrustRegion
 
+from .training_layers import Bare, ByHand, polytope_by_hand, strings_by_hand, trust_region_by_hand
+
 WITHOUT, STRICT, LOOSE, RAY = "without the layer", "with it, strict=True", "with it, strict=False", "TrustRegion(), ray"
+BY_HAND = "the formula by hand"
+"""In place of the layer: the paper's formula written for this one model, without checks or a margin for rounding."""
 BARE = "(x0 + x) / 2 as one node"
 """In place of the layer: what any does on a line to an anchor, with nothing to find out and no constraint kept."""
 GOALS = {"eager": 1.15, "compiled": 1.05, "captured": 1.05}
@@ -96,57 +100,13 @@ def _trainee(
     return Trainee(network, outputs, loss, set, torch.optim.Adam(network.parameters(), lr=0.0))
 
 
-class Halfway(torch.autograd.Function):
-    """(x0 + x) / 2, with its derivatives by x and by x0."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor) -> Tensor:
-        ctx.save_for_backward(x, anchor)
-        return torch.lerp(anchor, x, 0.5)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        _ = ctx.saved_tensors  # which a layer needs
-        half = g * 0.5
-        return half, half if ctx.needs_input_grad[1] else None
-
-
-class HalfwayOfTwo(torch.autograd.Function):
-    """The same for a pair of arrays around a pair of constants."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, x2: Tensor, anchor: Tensor, anchor2: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(x, x2, anchor, anchor2)
-        return torch.lerp(anchor, x, 0.5), torch.lerp(anchor2, x2, 0.5)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, g2: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        _ = ctx.saved_tensors  # which a layer needs
-        return g * 0.5, g2 * 0.5, None, None
-
-
-class Bare(nn.Module):
-    """The least that a layer on a line to an anchor takes, where torch runs one operation after another."""
-
-    layout = TrustRegion().layout
-
-    def __init__(self, set: inset.ConvexSet, anchor: Tensor | None = None) -> None:
-        super().__init__()
-        self.set, self.anchor = set, anchor
-
-    def forward(self, x: Any, anchor: Any = None) -> Any:
-        if isinstance(x, tuple):
-            return HalfwayOfTwo.apply(*x, *anchor)
-        return Halfway.apply(x, self.anchor if anchor is None else anchor)
-
-
 # -- a policy update ---------------------------------------------------------------------------------------------
 
 
 class Policy(nn.Module):
     """The Gaussian policy of `experiments/trust_region`: a mean for each state, one log-std."""
 
-    def __init__(self, parameters: dict[str, np.ndarray], region: TrustRegion | Bare | None) -> None:
+    def __init__(self, parameters: dict[str, np.ndarray], region: TrustRegion | ByHand | Bare | None) -> None:
         super().__init__()
         self.region = region
         for name, value in parameters.items():
@@ -178,7 +138,7 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
         before = log_density(old[0], old[1][:, None], played)
     region = inset.GaussianKL(old[0], old[1], epsilon, parameterization="log_std")
 
-    def trainee(layer: TrustRegion | Bare | None) -> Trainee:
+    def trainee(layer: TrustRegion | ByHand | Bare | None) -> Trainee:
         network = Policy({**start, SPREAD: start[SPREAD] + np.float32(0.2)}, layer).to(device)  # outside
         variances = layer is not None and layer.layout.parameterization == "covariance"
         near = (old[0], torch.exp(2 * old[1])) if variances else old
@@ -189,10 +149,11 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
 
         return _trainee(network, lambda: network(seen, near), wrap(loss), region)
 
-    layers: dict[str, TrustRegion | Bare | None] = {WITHOUT: None, RAY: TrustRegion(epsilon), BARE: Bare(region)}
+    layers: dict[str, TrustRegion | ByHand | Bare | None] = {WITHOUT: None, RAY: TrustRegion(epsilon)}
+    layers |= {BY_HAND: trust_region_by_hand(epsilon), BARE: Bare(region)}
     for label, strict in ((STRICT, True), (LOOSE, False)):
         layers[label] = TrustRegion(epsilon, parameterization="covariance", method="paper", strict=strict)
-    return {label: trainee(layers[label]) for label in (WITHOUT, STRICT, LOOSE, RAY, BARE)}
+    return {label: trainee(layers[label]) for label in (WITHOUT, STRICT, LOOSE, RAY, BY_HAND, BARE)}
 
 
 # -- a dynamics model --------------------------------------------------------------------------------------------
@@ -201,7 +162,7 @@ def policy(device: str, wrap: Wrap, states: int = 64, size: int = 24, actions: i
 def dynamics(device: str, wrap: Wrap, windows: int = 50, horizon: int = 240, width: int = 256) -> Trainees:
     """The star of `experiments/strings`, seven bodies that fly apart, unrolled; what is compiled is one step of it."""
     config, star = StringsConfig(), shape("star")
-    set = inset.Strings(torch.from_numpy(star.links), config.length + config.slack)
+    set = inset.Strings(torch.from_numpy(star.links).to(device), config.length + config.slack)
     first = torch.from_numpy(star.positions * config.length).float()
     flight = first + 0.05 * torch.arange(PAST)[:, None, None] * torch.randn(windows, 1, BODIES, 2)
     start, truth = flight.to(device), first.to(device)
@@ -211,20 +172,21 @@ def dynamics(device: str, wrap: Wrap, windows: int = 50, horizon: int = 240, wid
         # or the first steps, whose input needs no gradient, would be compiled apart
         return rollout(step, start.detach().requires_grad_(), horizon)
 
-    def trainee(variant: str, strict: bool, bare: bool = False) -> Trainee:
+    def trainee(variant: str, strict: bool, layer: nn.Module | None = None) -> Trainee:
         network = Dynamics(VARIANTS[variant], set, scales, width, config.depth)
-        if bare:
-            network.add_module("layer", Bare(set))
+        if layer is not None:
+            network.add_module("layer", layer)
         network.initialise([torch.Generator().manual_seed(torch.initial_seed())])
         network = network.to(device).train(not strict)  # in training its layer is without the margin for rounding
         cell = wrap(network)
-        return _trainee(network, lambda: path(network), lambda: distance(path(cell), truth).mean(), network.strings)
+        return _trainee(network, lambda: path(network), lambda: distance(path(cell), truth).mean(), set)
 
     return {
         WITHOUT: trainee("plain", False),
         STRICT: trainee("strings", True),
         LOOSE: trainee("strings", False),
-        BARE: trainee("strings", True, bare=True),
+        BY_HAND: trainee("strings", False, strings_by_hand(set)),
+        BARE: trainee("strings", True, Bare(set)),
     }
 
 
@@ -247,7 +209,7 @@ def images(
     x, target, faces = torch.randn(batch, pixels), torch.randn(batch, outputs), torch.randn(rows // 2, outputs)
     A = torch.cat([faces, -faces])
     with torch.no_grad():
-        b = (hidden(x) @ A.mT).amax(-1).median().expand(rows).clone()
+        b = 1.001 * (hidden(x) @ A.mT).amax(-1).median().expand(rows)  # no sample is on the boundary
     set, x, target = inset.Polytope(A.to(device), b.to(device)), x.to(device), target.to(device)
     anchor = torch.zeros(outputs, device=device)
 
@@ -260,7 +222,7 @@ def images(
         return _trainee(network, lambda: network(x), wrap(loss), set)
 
     layers = {WITHOUT: nn.Identity(), STRICT: Projection(set, anchor), LOOSE: Projection(set, anchor, strict=False)}
-    layers[BARE] = Bare(set, anchor)
+    layers |= {BY_HAND: polytope_by_hand(set, anchor), BARE: Bare(set, anchor)}
     return {label: trainee(layer) for label, layer in layers.items()}
 
 

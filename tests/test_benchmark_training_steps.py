@@ -13,7 +13,7 @@ import torch
 import torch._dynamo
 from benchmarks import overhead
 from benchmarks.__main__ import main
-from benchmarks.training_steps import BARE, GOALS, LOOSE, RAY, STEPS, STRICT, WITHOUT, Trainees, build
+from benchmarks.training_steps import BARE, BY_HAND, GOALS, LOOSE, RAY, STEPS, STRICT, WITHOUT, Trainees, build
 
 SIZES = {
     "policy": {"states": 8, "size": 3, "actions": 2, "width": 4},
@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", STEPS)
 def test_the_layer_keeps_the_constraint_and_is_the_only_difference(name: str) -> None:
     trainees = tiny(name)
-    assert list(trainees) == [WITHOUT, STRICT, LOOSE, *([RAY] if name == "policy" else []), BARE]
+    assert list(trainees) == [WITHOUT, STRICT, LOOSE, *([RAY] if name == "policy" else []), BY_HAND, BARE]
     weights = [list(trainee.network.parameters()) for trainee in trainees.values()]
     for others in weights[1:]:
         assert len(others) == len(weights[0])
@@ -66,6 +66,19 @@ def test_the_least_that_a_layer_takes_is_a_mean(name: str) -> None:
     else:
         old = trainees[WITHOUT].set.anchor()
         torch.testing.assert_close(y, tuple((a + b) / 2 for a, b in zip(old, x, strict=True)))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_formula_by_hand_is_that_of_the_layer(name: str) -> None:
+    """Without its margin, derivatives included: a step with it is one that does the same."""
+    found = []
+    for label in (LOOSE, BY_HAND):
+        trainee = tiny(name)[label]
+        y = trainee.outputs()
+        loss = trainee.loss()
+        loss.backward()
+        found.append((y, loss.detach(), [p.grad for p in trainee.network.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -142,7 +155,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file, command = tmp_path / "overhead.json", [*TINY, "--no-compile", "--steps", "images"]
     assert main([*command, "--json", str(file)]) == 0
     (cell,) = json.loads(file.read_text())["cells"].values()
-    assert list(cell) == [WITHOUT, STRICT, LOOSE, BARE] and all(len(seconds) == 2 for seconds in cell.values())
+    assert list(cell) == [WITHOUT, STRICT, LOOSE, BY_HAND, BARE] and all(len(seconds) == 2 for seconds in cell.values())
     monkeypatch.setattr(overhead, "timed", lambda *a: pytest.fail("measured again"))
     assert main([*command, "--json", str(file)]) == 0
 
