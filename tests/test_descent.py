@@ -261,8 +261,9 @@ def _box() -> inset.Box:
 
 @every_solver
 def test_batch_equals_loop(solver: Any) -> None:
+    """At steps at which rounding, which differs between processors, does not yet decide when a search has ended."""
     problems = polytopes(4, 5, 15)
-    steps = 400 if isinstance(solver, Radial) else 60
+    steps = 80 if isinstance(solver, Radial) else 60
     together = solve(problems, solver, steps)
     for i in range(4):
         alone = Problems(
@@ -274,7 +275,8 @@ def test_batch_equals_loop(solver: Any) -> None:
         result = solve(alone, solver, steps)
         assert result.value.shape == () and result.history.shape == (len(result.recorded),)
         np.testing.assert_allclose(result.value, together.value[i], rtol=1e-10)
-        np.testing.assert_allclose(result.average, together.average[i], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result.average, together.average[i], rtol=1e-9)
+        np.testing.assert_allclose(result.history, together.history[i], rtol=1e-9)
 
 
 @every_solver
