@@ -6,8 +6,11 @@ t = <g, x - x0> for an incoming g,
 
     dx = eta g - t eta^2 / d_l n_l(x),    dx0 = (1 - eta) g - t eta^2 s / d_l n_l(x0).
 
-Where the anchor has all bodies in one place, as the mean of some positions has, spans are 0 there. The margin of
-`strict` is that of `_strict.py`.
+Where the anchor has all bodies in one place, as the mean of some positions has, spans are 0 there, and 1 / eta^2 is
+the largest square of a span over that of its length. The margin of `strict` is that of `_strict.py`.
+
+Operations are those of torch for few bodies too: in a training step they are in use anyway, see `gaussian_few.py`. Of
+few bodies spans come from a product with a matrix of 0, 1 and -1, which is exact and quicker than to gather them.
 """
 
 from __future__ import annotations
@@ -20,16 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._namespace import exact_arithmetic
+from .._namespace import exact_arithmetic, reduced_products
 from .._project import interpolated
 from ..sets.strings import Strings
 from .calls import by_formulas, differentiated
-from .small import ROUNDOFF, array, at_least, engine, largest, plain, quiet, tensor
+from .small import ROUNDOFF, plain
 
 LEAST, MOST = 1e-12, 1e12
 """Lengths, and coordinates, for which no square leaves the range of float32."""
-DENSE = 2**18
-"""Entries of the matrix of links and bodies."""
+DENSE = 2**14
+"""Entries of the matrix that takes positions to spans, up to which a product is quicker."""
 LARGEST = 2**25
 """Numbers that spans may have; if there are more, the formulas take some samples after the others."""
 
@@ -52,7 +55,9 @@ def prepared(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Length
             return None
     elif not isinstance(lengths, (int, float)) or not LEAST <= lengths <= MOST:
         return None
-    ends = None if links.numel() == 0 else _ends(links, x.shape[-2])
+    if links.numel() == 0 or reduced_products(x):
+        return None
+    ends = _ends(links, x.shape[-2], x.shape[-1], x.dtype)
     return None if ends is None else Lengths(links, lengths, ends, method, strict)
 
 
@@ -80,130 +85,108 @@ class Lengths:
         # for one length and an anchor in one place all methods are the same
         if self.method == "paper" and isinstance(self.lengths, Tensor):
             return None
-        with quiet(engine(x)):
-            solved = _solved(x, anchor, self, together)
-        return None if solved is None else _Line.apply(x, anchor, (self, solved))  # type: ignore[return-value]
+        with exact_arithmetic(x):
+            return _Line.apply(x, anchor, (self, together))  # type: ignore[return-value]
 
 
 class _Ends(NamedTuple):
-    """The bodies of each link, `(m,)`, and the matrix `(m, bodies)` that takes positions to spans."""
+    """Which bodies the m links join. Spans are `(N, d, m)`, so that sums over d are over rows of numbers."""
 
-    first: Any
-    second: Any
-    incidence: Any
+    first: Tensor
+    second: Tensor
+    matrix: Tensor | None
+    """That takes positions to spans, `(bodies d, d m)`, unless it is large."""
+
+    def spans(self, points: Tensor) -> Tensor:
+        """p_i - p_j for each link."""
+        if self.matrix is not None:
+            return (points.flatten(1) @ self.matrix).view(points.shape[0], points.shape[2], -1)
+        return (points.index_select(1, self.first) - points.index_select(1, self.second)).mT
+
+    def pushed(self, g: Tensor, pull: Tensor) -> Tensor:
+        """g less one end of each link pulled, and the other against it."""
+        if self.matrix is not None:
+            return torch.addmm(g.flatten(1), pull.flatten(1), self.matrix.mT, alpha=-1).view(g.shape)
+        return g.index_add(1, self.first, pull.mT, alpha=-1).index_add_(1, self.second, pull.mT)
 
 
-def _ends(links: Tensor, bodies: int) -> _Ends | None:
-    """None for links of no such bodies, and where the matrix would be large."""
-    if links.ndim != 2 or links.shape[1] != 2 or links.shape[0] * bodies > DENSE or links.is_neg():
+def _ends(links: Tensor, bodies: int, d: int, dtype: torch.dtype) -> _Ends | None:
+    """None for links of no such bodies."""
+    if links.ndim != 2 or links.shape[1] != 2 or links.is_neg():
         return None
-    return _read(links.contiguous().numpy().tobytes(), bodies)
+    copy = links.clone(memory_format=torch.contiguous_format)  # or torch would think that NumPy may write to the links
+    return _read(copy.numpy().tobytes(), bodies, d, dtype)
 
 
 @lru_cache(maxsize=32)
-def _read(links: bytes, bodies: int) -> _Ends | None:
-    pairs = np.frombuffer(links, np.int64).reshape(-1, 2)
-    if ((pairs < 0) | (pairs >= bodies)).any():
-        return None
-    first, second = pairs.T.copy()
-    eye = np.eye(bodies, dtype=np.float32)
-    return _Ends(first, second, eye[first] - eye[second])
+def _read(links: bytes, bodies: int, d: int, dtype: torch.dtype) -> _Ends | None:
+    with torch.inference_mode(False), torch.no_grad():  # for every mode
+        first, second = torch.from_numpy(np.frombuffer(links, np.int64).reshape(-1, 2).T.copy())
+        if min(first.min().item(), second.min().item()) < 0 or max(first.max().item(), second.max().item()) >= bodies:
+            return None
+        if bodies * first.numel() * d * d > DENSE:
+            return _Ends(first, second, None)
+        eye, each = torch.eye(bodies, dtype=dtype, device="cpu"), torch.eye(d, dtype=dtype, device="cpu")
+        signs = (eye[first] - eye[second]).T.reshape(bodies, 1, 1, -1) * each[:, :, None]
+        return _Ends(first, second, signs.reshape(bodies * d, -1))
 
 
 class _Solved(NamedTuple):
     """The weight of each sample, `(N,)`, and what its derivative is made of."""
 
-    eta: Any
-    raw: Any
+    eta: Tensor
+    raw: Tensor
     """Without the margin."""
-    away: Any
-    """x - x0, `(N, bodies d)`."""
-    link: Any
-    """That which sets the weight, `(N,)`."""
-    depth: Any
-    """Of the links: a number, `(m,)` or `(N, m)`."""
-    spans: tuple[Any, ...]
-    """At x, and at the anchor unless all its bodies are in one place."""
+    away: Tensor
+    """x - x0, `(N, bodies, d)`."""
+    link: Tensor
+    """That which sets the weight, `(N, 1)`."""
+    spans: tuple[Tensor, ...]
+    """At x, and at the anchor unless all its bodies are in one place, `(N, d, m)`."""
+    square: Tensor
+    """Of their lengths at x, `(N, m)`."""
+    steep: Any
+    """1 / length^2 of the links, a number or `(m,)`; or 1 / depth, `(N, m)`, unless all bodies are in one place."""
 
 
 def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solved | None:
     """None where x is not finite or huge, or the anchor is not certainly inside."""
-    xp, u, (bodies, d), lengths, strict = engine(x), ROUNDOFF[x.dtype], x.shape[-2:], known.lengths, known.strict
-    points, anchors = array(xp, x), array(xp, anchor)
-    if x.ndim != 3:
-        points, anchors = points.reshape(-1, bodies, d), anchors.reshape(-1, bodies, d)
-    longest = array(xp, lengths) if isinstance(lengths, Tensor) else float(lengths)
-    if isinstance(lengths, Tensor) and not (lengths.min() >= LEAST and lengths.max() <= MOST):
-        return None
-    away = (points - anchors).reshape(points.shape[0], -1)
-    spans = tuple([_spans(xp, v, known.ends) for v in ((points,) if together else (points, anchors))])
-    square, k, long0 = _squares(spans[0]), u * (d / 2 + 6) if strict else 0.0, 0.0
-    if together:
-        depth, out, scale = longest, square, 1 + k
-        if isinstance(longest, float):
-            scale /= longest
-        else:
-            out = square / (longest * longest)
-        link = out.argmax(-1)
-        top = _root(_at(out, link)) * scale + k
+    u, d, longest, strict = ROUNDOFF[x.dtype], x.shape[-1], known.lengths, known.strict
+    if isinstance(longest, Tensor):
+        least, most = torch.aminmax(longest)
+        if not (least.item() >= LEAST and most.item() <= MOST):
+            return None
+    away, k = x - anchor, u * (d / 2 + 6) if strict else 0.0
+    spans = tuple([known.ends.spans(v) for v in ((x,) if together else (x, anchor))])
+    square, long0 = (spans[0] * spans[0]).sum(1), 0.0
+    if together:  # off by less than k at a length, twice, and the roundings of a square root and of what it divides
+        steep: Any = (1 / longest) ** 2
+        top, link = (square * (((1 + 2 * k + 4 * u) if strict else 1.0) ** 2 * steep)).max(-1, keepdim=True)
+        raw = top[:, 0].clamp_(min=1).rsqrt_()
     else:
-        long0 = _root(_squares(spans[1]))
+        long0 = _norm(spans[1], 1)
         depth = longest - long0
-        if not depth.min() > 0:
+        if not depth.min().item() > 0:
             return None
-        out = 1 + (_root(square) * (1 + k) - longest * (1 - k)) / depth
-        link = out.argmax(-1)
-        top = _at(out, link)
-    if not largest(top) <= MOST:
+        top, link = (1 + (square.sqrt() * (1 + k) - longest * (1 - k)) / depth).max(-1, keepdim=True)
+        steep, raw = 1 / depth, top[:, 0].clamp_(min=1).reciprocal_()
+    if not raw.min().item() >= 1 / MOST:  # NaN is not
         return None
-    eta = raw = 1 / at_least(top, 1.0)
+    eta = raw
     if strict:
-        far0 = _norm(anchors[:, 0] if together else anchors.reshape(away.shape))
-        part = _margin(raw, _norm(away), far0, depth, long0, longest, u, d)
-        if not largest(part) <= 0.01:
+        far0 = _norm(anchor[:, 0]) if together else _norm(anchor.flatten(1))
+        part = _margin(raw, _norm(away.flatten(1)), far0, long0, longest, u, d)
+        if not part.max().item() <= 0.01:
             return None
-        eta = raw - raw * part * (raw < 1)
-    return _Solved(eta, raw, away, link, depth, spans)
+        eta = torch.where(raw < 1, torch.addcmul(raw, raw, part, value=-1), raw)
+    return _Solved(eta, raw, away, link, spans, square, steep)
 
 
-def _spans(xp: Any, points: Any, ends: _Ends) -> Any:
-    """p_i - p_j for each link, `(N, m, d)`."""
-    if xp is np:
-        return points.take(ends.first, 1) - points.take(ends.second, 1)
-    return points.index_select(1, tensor(ends.first)) - points.index_select(1, tensor(ends.second))
+def _norm(v: Tensor, dim: int = -1) -> Tensor:
+    return torch.linalg.vector_norm(v, dim=dim)
 
 
-def _squares(spans: Any) -> Any:
-    """Their squared lengths, `(N, m)`."""
-    if isinstance(spans, Tensor):
-        return torch.linalg.vecdot(spans, spans)
-    d = spans.shape[-1]  # a sum over so few numbers takes NumPy longer than a product with ones
-    return (spans * spans).reshape(-1, d).dot(_ones(d, spans.dtype)).reshape(spans.shape[:-1])
-
-
-@lru_cache
-def _ones(d: int, dtype: Any) -> Any:
-    return np.ones(d, dtype)
-
-
-def _root(v: Any) -> Any:
-    return v.sqrt() if isinstance(v, Tensor) else np.sqrt(v)
-
-
-def _norm(v: Any) -> Any:
-    return torch.linalg.vector_norm(v, dim=-1) if isinstance(v, Tensor) else np.sqrt(np.vecdot(v, v))
-
-
-def _at(v: Any, link: Any) -> Any:
-    """v of each sample at its link: `(N,)` of `(N, m)`, `(N, d)` of `(N, m, d)`."""
-    samples, m = v.shape[:2]
-    rest = v.reshape(samples * m, *v.shape[2:])
-    if isinstance(v, Tensor):
-        return rest.index_select(0, link + torch.arange(0, samples * m, m, device=v.device))
-    return rest.take(link + np.arange(0, samples * m, m), 0)
-
-
-def _margin(eta: Any, far: Any, far0: Any, depth: Any, long0: Any, longest: Any, u: float, d: int) -> Any:
+def _margin(eta: Tensor, far: Tensor, far0: Tensor, long0: Any, longest: Any, u: float, d: int) -> Tensor:
     """The part of eta to give up, see `_strict.py`; it is good up to 0.01, and only then is the anchor sound.
 
     The bodies of a link are off by 4 u (|y_i| + |x0_i| + |y_j| + |x0_j|), and |y_i| <= |x0_i| + eta |x_i - x0_i|. With
@@ -212,25 +195,32 @@ def _margin(eta: Any, far: Any, far0: Any, depth: Any, long0: Any, longest: Any,
     """
     k, both = u * (d / 2 + 4), 1.415 * 4 * u
     if isinstance(long0, float):  # the shortest length is the one that counts
-        shortest = longest if isinstance(longest, float) else float(longest.min())
+        shortest = longest.min().item() if isinstance(longest, Tensor) else longest
         scale = 1 / (0.98 * shortest)
-        return (far * (both * scale)) * eta + (far0 * (32.1 * u * scale) + 8.04 * k / 0.98)
+        return torch.addcmul(far0 * (32.1 * u * scale) + 8.04 * k / 0.98, far, eta, value=both * scale)
     off = far * both * eta + far0 * (4 * both)
-    part = (4 * k * long0 + 8.04 * k * longest + off[:, None]) / (0.98 * depth)
-    return part.max(-1) if isinstance(part, np.ndarray) else part.amax(-1)
+    part = (4 * k * long0 + 8.04 * k * longest + off[:, None]) / (0.98 * (longest - long0))
+    return part.amax(-1)
 
 
 class _Line(torch.autograd.Function):
-    """The point at the weight eta, and its derivatives by x and by the anchor."""
+    """The point at the weight eta, and its derivatives by x and by the anchor; None where `_solved` is."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor, rest: tuple[Any, ...]) -> Tensor:  # torch looks at each argument
-        known, solved = ctx.rest = rest
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, rest: tuple[Any, ...]) -> Tensor | None:
+        known, together = rest  # torch looks at each argument
+        points, anchors = x, anchor
+        if x.ndim != 3:
+            points, anchors = x.reshape(-1, *x.shape[-2:]), anchor.reshape(-1, *x.shape[-2:])
+        solved = _solved(points, anchors, known, together)
+        if solved is None:
+            return None
+        ctx.rest = known, solved
         if isinstance(known.lengths, Tensor):  # saved, so that a change of them is noticed
             ctx.save_for_backward(x, anchor, known.links, known.lengths)
         else:
             ctx.save_for_backward(x, anchor, known.links)
-        return torch.lerp(anchor, x, tensor(solved.eta.reshape(*x.shape[:-2], 1, 1)))
+        return torch.lerp(anchor, x, solved.eta.view(*x.shape[:-2], 1, 1))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -241,30 +231,29 @@ class _Line(torch.autograd.Function):
                 ctx, lambda x, x0: interpolated(set, x, x0, "chord", known.strict)[0], (x, anchor), g
             ), None
         with exact_arithmetic(x):
-            dx, dx0 = _pulled(solved, array(engine(x), g), known.ends, x.shape[-2:], ctx.needs_input_grad[1])
+            dx, dx0 = _pulled(solved, g.reshape(solved.away.shape), known.ends, ctx.needs_input_grad[1])
         if x.ndim != 3:
             dx, dx0 = dx.reshape(x.shape), None if dx0 is None else dx0.reshape(x.shape)
-        return tensor(dx), None if dx0 is None else tensor(dx0), None
+        return dx, dx0, None
 
 
-def _pulled(solved: _Solved, g: Any, ends: _Ends, event: Any, anchored: bool) -> tuple[Any, Any]:
+def _pulled(solved: _Solved, g: Tensor, ends: _Ends, anchored: bool) -> tuple[Tensor, Tensor | None]:
     """The derivatives by x and, if that is asked for, by the anchor."""
-    eta, raw, away, link, depth, spans = solved
-    flat, incidence = g.reshape(away.shape), ends.incidence
-    if isinstance(away, np.ndarray):
-        along, signs = np.vecdot(flat, away), incidence.take(link, 0)
-    else:
-        along, signs = torch.linalg.vecdot(flat, away), tensor(incidence)[link]
-    if not isinstance(depth, float):
-        depth = depth[link] if depth.ndim == 1 else _at(depth, link)
-    g, signs, span, steep = g.reshape(-1, *event), signs[:, :, None], _at(spans[0], link), raw / depth
-    pull = along * raw * steep * (raw < 1)
-    inner = g * eta[:, None, None]
-    # outside, where all bodies are together at the anchor, the span has 1 / raw of its length, but for rounding
-    unit = pull * steep if len(spans) == 1 else pull / (_norm(span) + 1e-30)
-    dx, dx0 = inner - signs * (span * unit[:, None])[:, None], g - inner if anchored else None
-    if anchored and len(spans) > 1:
-        span = _at(spans[1], link)
-        unit = pull * (1 / raw - 1) / (_norm(span) + 1e-30)
-        dx0 = dx0 - signs * (span * unit[:, None])[:, None]
-    return dx, dx0
+    eta, raw, away, link, spans, square, steep = solved
+    together, hard = len(spans) == 1, raw * (raw < 1)
+    if isinstance(steep, Tensor):
+        steep = steep[link[:, 0]] if together else steep.gather(1, link)[:, 0]
+    along, inner = (g * away).sum((-2, -1)) * hard, g * eta[:, None, None]
+    if together:  # outside the span has 1 / raw of its length, but for rounding
+        return ends.pushed(inner, _only(spans[0], link, along * (hard * hard * steep))), g - inner if anchored else None
+    pull = along * (hard * steep)
+    dx = ends.pushed(inner, _only(spans[0], link, pull / (square.gather(1, link)[:, 0].sqrt() + 1e-30)))
+    if not anchored:
+        return dx, None
+    long0 = _norm(spans[1].gather(2, link[:, None].expand(-1, spans[1].shape[1], -1))[:, :, 0])
+    return dx, ends.pushed(g - inner, _only(spans[1], link, pull * (1 / raw - 1) / (long0 + 1e-30)))
+
+
+def _only(spans: Tensor, link: Tensor, pull: Tensor) -> Tensor:
+    """The span of one link of each sample, times a number, and 0 for the others."""
+    return spans * torch.zeros_like(spans[:, 0]).scatter_(1, link, pull[:, None])[:, None]
