@@ -114,3 +114,16 @@ def test_strings_notice_links_that_change() -> None:
     project(set, x)
     links.data.copy_(torch.tensor([[0, 1], [0, 1]]))
     assert (project(set, x)[0] - project(set, x)[2]).norm() > 2  # which nothing holds together now
+
+
+def test_memory_that_numpy_is_told_of_later() -> None:
+    """What was remembered before is forgotten."""
+    eye, x, anchor = torch.eye(3), torch.full((2, 3), 9.0), torch.zeros(3)
+    b = torch.ones(3)
+    set, layer = Polytope(eye, b), Projection(Polytope(eye, b.clone()), anchor)
+    for _ in range(3):
+        assert project(set, x, anchor).max() > 0.9 and layer(x).max() > 0.9
+    b.numpy()[:] = 0.1
+    layer.get_buffer("fields.b").numpy()[:] = 0.1
+    assert set.contains(project(set, x, anchor)).all()
+    assert project(set, x, anchor).max() <= 0.1 and layer(x).max() <= 0.1

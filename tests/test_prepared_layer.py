@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 import inset
 from inset import Ball, Box, Polytope
@@ -93,7 +94,7 @@ def test_only_a_cpu_is_prepared_for() -> None:
 LINKS = torch.tensor([[0, 1], [1, 2]])
 
 
-def flight(seed: int = 0, samples: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+def flight(seed: int = 0, samples: int = 4) -> tuple[Tensor, Tensor]:
     """Three bodies far apart, and where they were before."""
     x = 3 * torch.randn(samples, 3, 2, generator=torch.Generator().manual_seed(seed))
     return x, x.roll(1, 0).mean(-2, keepdim=True).expand(x.shape)
@@ -103,7 +104,8 @@ def test_a_second_call_with_an_anchor_is_prepared(monkeypatch: pytest.MonkeyPatc
     """It gives what `project` does, with derivatives, for each anchor, and checks shapes and dtypes as before."""
     set, layer, (x, anchor) = inset.Strings(LINKS, 1.0), Projection(inset.Strings(LINKS, 1.0)), flight()
     layer(x, anchor=anchor)
-    monkeypatch.setattr(inset.torch, "project_checked", None)
+    for asked in ("project_checked", "_quickest"):
+        monkeypatch.setattr(inset.torch, asked, None)
     for seed, samples in ((1, 4), (2, 7)):
         (x, anchor), leaves = flight(seed, samples), []
         for apply in (layer, partial(inset.project, set)):
@@ -127,7 +129,7 @@ def test_a_call_with_an_anchor_notices_what_changes(monkeypatch: pytest.MonkeyPa
     lengths.mul_(0.5)
     shorter = inset.Strings(LINKS, 0.5)
     assert shorter.contains(layer(x, anchor=anchor)).all()
-    assert layer.fields is not None and isinstance(layer.fields.links, torch.Tensor)
+    assert layer.fields is not None and isinstance(layer.fields.links, Tensor)
     layer.fields.links[1] = torch.tensor([0, 2])
     assert inset.Strings(torch.tensor([[0, 1], [0, 2]]), 0.5).contains(layer(x, anchor=anchor)).all()
     layer.strict = False
@@ -154,3 +156,21 @@ def test_sets_without_few_operations_take_anchors_too() -> None:
         torch.testing.assert_close(
             layer(size * x, anchor=anchor), inset.project(inset.Strings(LINKS, 1.0), size * x, anchor)
         )
+
+
+def test_anchors_given_under_transforms() -> None:
+    """Of a layer whose arrays are those of a transform, and of one whose code a compiler reads."""
+    (x, anchor), lengths = flight(), torch.tensor([[0.5, 1.0]] * 4)
+    layer = Projection(inset.Strings(LINKS, torch.ones(2)))
+
+    def call(lengths: Tensor, x: Tensor, anchor: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, {"fields.lengths": lengths}, (x,), {"anchor": anchor})
+
+    y = torch.func.vmap(call)(lengths, x, anchor)
+    torch.testing.assert_close(y, inset.project(inset.Strings(LINKS, lengths), x, anchor))
+    slope = torch.func.jacrev(call)(lengths[0], x, anchor)
+    assert slope.isfinite().all() and slope.abs().max() > 0.1
+    ball = Projection(inset.Ball(torch.zeros(2), 1.0), torch.zeros(2), method=inset.Near(steps=5))
+    points, inside = 3 * torch.ones(5, 2), torch.full((5, 2), 0.1)
+    program = torch.compile(ball, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(program(points, anchor=inside), ball(points, anchor=inside))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ._combine import Product, parts
 from ._eager.calls import PLAIN, usual, watchable
 from ._fields import HasFields, field_leaves, leaves, map_fields, map_point
-from ._namespace import Point, is_array, is_torch
+from ._namespace import Point, is_array, is_torch, reduced_products
 from ._project import Method, project
 from ._set import ConvexSet
 from ._shapes import event_dims, known_event
@@ -126,9 +126,9 @@ class Shortcut:
             if where.get(name) is not value:
                 return False
         for array, version in self.arrays:
-            if array._version != version or array.requires_grad:
+            if array._version != version or array.requires_grad or not watchable(array):
                 return False
-        return usual(x)
+        return usual(x) and not (x.is_cpu and reduced_products(x))
 
 
 def _like(x: Tensor, event: int) -> tuple[Any, ...]:

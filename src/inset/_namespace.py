@@ -124,9 +124,18 @@ def exact_arithmetic(x: Array) -> AbstractContextManager[object]:
 
 def reduced_products(x: Array) -> bool:
     """Whether float32 matrix products of `x` may be rounded to TF32 or bfloat16 by the framework's settings."""
-    if not is_torch(x) or x.device.type == "cpu":
-        return False
-    return sys.modules["torch"].get_float32_matmul_precision() != "highest"
+    return is_torch(x) and _product_precision(x.device.type) not in ("none", "ieee", "highest")
+
+
+def _product_precision(device: str) -> str:
+    """What torch is set to; a CPU may have short numbers too."""
+    torch = sys.modules["torch"]
+    backend = torch.backends.mkldnn if device == "cpu" else torch.backends.cuda
+    precision = getattr(getattr(backend, "matmul", None), "fp32_precision", None)  # older versions have one for all
+    return torch.get_float32_matmul_precision() if precision is None else precision
+
+
+_product_precision._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as by `assume_constant_result` of torch
 
 
 def keep(condition: Array, a: Array, other: float) -> Array:

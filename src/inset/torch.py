@@ -160,7 +160,7 @@ class Projection(nn.Module):
 
     def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
         self._quick = None
-        if self.nonfinite == "propagate":
+        if self.nonfinite == "propagate" and usual(leaves(x)[0]):
             self._quick = shortcut(call, x, given, event, self._options(), self._modules)
 
     def _options(self) -> tuple[Any, ...]:

@@ -86,11 +86,12 @@ def remembered(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
         return kind.known(*fields, anchor=anchor)
     entries = _entries(anchor)
     versions, found = tuple([v._version for v in tensors]), entries.get(kind)
-    if found is not None and found.versions == versions and _same(found.fields, fields):
+    watched = all([watchable(v) for v in tensors])
+    if watched and found is not None and found.versions == versions and _same(found.fields, fields):
         return found.known
     with torch.inference_mode(False):  # what is known is for every mode
         known = kind.known(*[_alias(v) for v in fields], anchor=_alias(anchor))
-    if all([watchable(v) for v in tensors]):
+    if watched:
         entries[kind] = _Entry(tuple([weakref.ref(v) if isinstance(v, Tensor) else v for v in fields]), versions, known)
     return known
 

@@ -28,11 +28,13 @@ def plain(*tensors: Any) -> bool:
 
     None of them is empty, or the negative of what is in its memory, as `conj().imag` is.
     """
+    if traced() or transformed():
+        return False
     dtype = getattr(tensors[0], "dtype", None)
     for v in tensors:
         if type(v) not in PLAIN or v.dtype != dtype or not v.is_cpu or v.numel() == 0 or v.is_neg():
             return False
-    return dtype in ROUNDOFF and not traced() and not transformed()
+    return dtype in ROUNDOFF
 
 
 def engine(x: Tensor) -> Any:
@@ -41,9 +43,9 @@ def engine(x: Tensor) -> Any:
 
 
 def array(xp: Any, v: Tensor) -> Any:
-    """The tensor as an array of the namespace, in the same memory."""
+    """The tensor as an array of the namespace, in the same memory; torch is not told, or it would never resize it."""
     v = v.detach() if v.requires_grad else v
-    return v.numpy() if xp is np else v
+    return np.from_dlpack(v.resolve_neg()) if xp is np else v
 
 
 def tensor(v: Any) -> Tensor:
