@@ -334,3 +334,24 @@ def test_another_default_device_and_autocast(shape: tuple[int, ...]) -> None:
     for others in found[1:]:
         for a, b in zip(found[0], others, strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_gradients_that_are_stored_as_their_negatives(d: int) -> None:
+    """As those of imaginary parts are."""
+    found = []
+    for imaginary in (False, True):
+        means = torch.linspace(-1, 1, 5 * d).reshape(5, d).requires_grad_()
+        y, _ = inset.torch.TrustRegion(0.01)((means, torch.zeros(d)), (torch.zeros(5, d), torch.zeros(d)))
+        y = torch.complex(torch.zeros(5, d), y).conj().abs() if imaginary else y.abs()
+        found.append(grad(y.square().sum(), means)[0])
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_memory_can_still_be_resized(d: int) -> None:
+    """Torch does not let go of memory that NumPy was told of."""
+    given = torch.ones(5, d), torch.ones(d), torch.zeros(5, d), torch.zeros(d)
+    inset.torch.TrustRegion(0.01)(given[:2], given[2:])
+    for v in given:
+        v.untyped_storage().resize_(0)

@@ -114,6 +114,7 @@ def test_two_numbers_of_16_bits_are_read_as_one(
         ([0.0, 1e13], [0.0, 0.5], [[0, 1]], 1.0),  # with a span of the anchor that is short beside it
         ([0.0, 3.0, 1e13], [0.0, 0.1, 0.2], [[0, 1], [1, 2]], torch.tensor([1.0, 1e14])),  # and of the point
         ([0.0, 1e-25, 1.0], [0.0, 0.0, 0.0], [[0, 1]], 1e-26),  # or one that is short among ordinary ones
+        ([0.0, 5.0, 6.0], [0.0, 1e-25, 0.3], [[0, 1], [1, 2]], 1.0),  # or short at the anchor alone
     ],
 )
 def test_derivative_by_a_span_of_another_size(

@@ -224,6 +224,17 @@ def test_what_is_extreme(kind: str, method: str) -> None:
     assert all(v.isnan().all() for v in lost)
 
 
+@pytest.mark.parametrize("kind", ["cholesky", "covariance"])
+def test_scales_that_are_no_normal_numbers(kind: Any) -> None:
+    """An old policy that is not known well enough is no anchor."""
+    for scale in (5e-39, 1e-40, 1e-44):
+        old = torch.zeros(2, D), torch.tensor([[1e-30], [scale]]).expand(2, D).clone()
+        x = old[0], 1.01 * old[1]
+        with np.errstate(all="ignore"):
+            y = fused(GaussianKL(*old, 0.05, False, parameterization=kind), x, old, "ray", True)
+        assert y is not None and y[1][0].isfinite().all() and y[1][1].isnan().all()
+
+
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("method", ["chord", "ray"])
 def test_second_derivative_is_that_of_the_formulas(method: Any, average: bool) -> None:

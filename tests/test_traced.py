@@ -99,16 +99,29 @@ def test_strings_are_those_of_the_formulas(strict: bool, lengths: Any) -> None:
             assert wide.h(y.double()).max() <= 0
 
 
-@pytest.mark.parametrize("log_std", (-88.0, -100.0, -105.0))
-def test_regions_of_stds_that_are_hardly_numbers(log_std: float) -> None:
+@pytest.mark.parametrize("samples", (1, 50))
+@pytest.mark.parametrize(
+    "kind, scale",
+    [("log_std", -88.0), ("log_std", -100.0), ("log_std", -105.0)]
+    + [(kind, scale) for kind in ("cholesky", "covariance") for scale in (1e-38, 1e-40, 1e-44)],
+)
+def test_regions_of_scales_that_are_hardly_numbers(kind: Any, scale: float, samples: int) -> None:
     """Their float32 says little of what they are: NaN, compiled or not, and by the formulas."""
-    layout, random = Layout(False, True, "log_std"), torch.Generator().manual_seed(0)
-    old = torch.zeros(50, 3), torch.full((50, 3), log_std)
-    new = old[0] + 1e-38 * torch.randn(50, 3, generator=random), old[1] + 0.05
+    layout, random = Layout(False, True, kind), torch.Generator().manual_seed(0)
+    old = torch.zeros(samples, 3), torch.full((samples, 3), scale)
+    new = old[0] + 1e-38 * torch.randn(samples, 3, generator=random), old[1] + (0.05 if kind == "log_std" else scale)
     set = GaussianKL(*old, 0.01, *layout)
-    layer = TrustRegion(average=False)
+    layer = TrustRegion(average=False, parameterization=kind)
     for y in (gaussian.region(new, old, 0.01, layout, "ray", True), set_project(set, new, old), layer(new, old)):
         assert y is not None and y[0].isnan().all()
+
+
+@pytest.mark.parametrize("length", (1e-45, 1e-40, 3e-40, 1e-38))
+def test_strings_that_are_hardly_numbers(length: float) -> None:
+    """A float32 there is off by as much however small it is."""
+    set, x = Strings(LINKS, length), 5 * torch.randn(2000, 4, 3, generator=torch.Generator().manual_seed(0))
+    y = strings.fused(set, x, torch.zeros(1, 1, 3).expand(x.shape), "chord", True)
+    assert y is not None and not (set.h(y.double()) > 0).any() and not (set.h(y) > 0).any()
 
 
 @pytest.mark.parametrize("strict", (False, True))

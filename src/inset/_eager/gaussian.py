@@ -105,7 +105,7 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, stric
     """None where h is not finite, or rounding leaves nothing of epsilon."""
     xp, kind, event, u = engine(x[0]), layout.parameterization, 2 if layout.average else 1, ROUNDOFF[x[0].dtype]
     center, scale = array(xp, old[0]), array(xp, old[1])
-    if kind == "cholesky" and not scale.min() > 0:
+    if kind != "log_std" and not scale.min() >= torch.finfo(x[0].dtype).smallest_normal:
         return None
     shift, change = array(xp, x[0]) - center, array(xp, x[1]) - scale
     std = scale if kind == "cholesky" else xp.sqrt(scale) if kind == "covariance" else xp.exp(scale)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import quotient, reciprocal
-from ._policies import LOGARITHM, changes, crossing, evaluated, filled, loaded, plain, within
+from ._policies import LOGARITHM, NORMAL, changes, crossing, evaluated, filled, loaded, plain, within
 from ._policy_margins import above, bound, everywhere
 from ._rows import moved, read, tile, write
 
@@ -40,6 +40,8 @@ def _fields(
             mean0, spread0, center, old, inverse, scale, most, fixed, KIND, D, STATES, U, NARROW, SMALLEST
         )
         kept, certain = 1 - 1 / (1 + (-a - 2 * fixed) / error), -a > 2 * fixed
+        if KIND != LOGARITHM:  # scales that are no normal numbers are not known well
+            certain &= tl.min(old, axis=1) >= NORMAL
     else:
         kept, certain = 1.0 + 0 * a, a < 0
     return mean0, spread0, center, old, inverse, scale, most, cut, a, kept, certain, far

@@ -115,12 +115,13 @@ def _measured(
         up, down = _scale(size, FAST, SHIFT)  # type: ignore[misc]
         up0, down0 = _scale(size0, FAST, SHIFT)  # type: ignore[misc]
     along, square = tl.zeros(c.shape, F), tl.zeros_like(t)
-    along0, square0 = along, square
+    along0, square0, fine0 = along, square, t == t
     for q in tl.static_range(D):
         span, span0 = _span(x, row, x0, row0, i, j, q, t, TOGETHER, D, F)  # type: ignore[misc]
         if EXTREME:
             span, span0 = span * up, span0 * up0
         if not TOGETHER:
+            fine0 &= span0 == 0
             along0, square0 = tl.where(c == q, wide(span0), along0), square0 + span0 * span0
         along, square = tl.where(c == q, wide(span), along), square + span * span
     inverse, inverse0 = tl.where(square > 0, tl.rsqrt(square), 0.0), tl.where(square0 > 0, tl.rsqrt(square0), 0.0)
@@ -129,7 +130,8 @@ def _measured(
         long, long0 = long * down, long0 * down0
         along, inverse = _unit(along, inverse, up)  # type: ignore[misc]
         along0, inverse0 = _unit(along0, inverse0, up0)  # type: ignore[misc]
-    return along, long, inverse, along0, long0, inverse0, square > 1 / (FAST * FAST)
+    fine0 |= square0 > 1 / (FAST * FAST)  # a span of 0 has no direction
+    return along, long, inverse, along0, long0, inverse0, (square > 1 / (FAST * FAST)) & fine0
 
 
 @triton.jit

@@ -120,8 +120,8 @@ def _kept(q: Tensor, scales: Tensor, set: GaussianKL) -> Tensor:
     The means of y are off by 4 u (|y| + |mq|), which is at most 4 u (|y - mq| + 2 |mq|).
     """
     old, u, epsilon = set.covariance, ROUNDOFF, float(set.epsilon)
-    std = _std(set)
-    std = keep(std >= SMALLEST, std, float("nan"))  # as float32 others are not known well
+    std = set._known_std(SMALLEST)
+    std = std[..., None, :] if set.average else std
     far = _mean((set.mean / std) ** 2, set) ** 0.5
     fixed = _rounding(0.0, 8 * u * far, set, old, 8 * u * abs(old), 4)
     error = fixed + _rounding(q, 8 * u * far + 4 * u * q**0.5, set, scales, 4 * u * (abs(scales) + abs(old)), 2)

@@ -16,8 +16,8 @@ from .._namespace import is_exporting, keep, select_along
 from .._project import interpolated
 from ..sets.strings import Strings
 
-ROUNDOFF = 2.0**-24
-"""Of float32."""
+ROUNDOFF, TINY = 2.0**-24, 2.0**-148
+"""Of float32, and what two of its numbers that are not normal may be off by, twice."""
 LONGEST = 1e30
 """Longer strings count as strings of that length in the margin."""
 
@@ -61,7 +61,7 @@ def _kept(set: Strings, t: Tensor, away: Tensor, anchor: Tensor, strict: bool) -
     shortest = shortest.clamp(max=LONGEST)
     evaluation = u * (d / 2 + 4) * shortest
     far0, far = ((v * v).sum(-1).sum(-1) ** 0.5 for v in (anchor, away))
-    fixed = 4 * evaluation + 16 * u * far0
+    fixed = 4 * evaluation + 16 * u * far0 + TINY * d**0.5
     error = fixed + 4.01 * evaluation + 4 * u * (4 * far0 + 1.415 * t * far)
     room = shortest - 2 * fixed
     return keep(room > 0, 1 - error / (room + error), float("nan"))

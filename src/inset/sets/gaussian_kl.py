@@ -294,6 +294,11 @@ class GaussianKL(ConvexSet):
             return xp.exp(self.covariance)
         return xp.sqrt(self.covariance) if self.parameterization == "covariance" else self.covariance
 
+    def _known_std(self, smallest: float) -> Array:
+        """The same, NaN where the number that it is given by is below the smallest normal one: not known well."""
+        std = self._std()
+        return keep((std if self.parameterization == "log_std" else self.covariance) >= smallest, std, math.nan)
+
     def _whiten(self, means: Array) -> Array:
         """Lq^-1 (m - mq) for each state."""
         xp = namespace(means)
@@ -313,8 +318,7 @@ class GaussianKL(ConvexSet):
     def _whiten_size(self, size: Array) -> Array:
         xp = namespace(size)
         if self.diagonal:
-            std = self._std()
-            std = keep(std >= float(xp.finfo(std.dtype).smallest_normal), std, math.nan)  # others are not known well
+            std = self._known_std(float(xp.finfo(size.dtype).smallest_normal))
             return size / (std[..., None, :] if self.average else std)
         total = length(size)[..., None] + 0 * size
         inverse = self._inverse_size() ** 0.5
