@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Strings
 from inset._kernels import fused as dispatched
-from inset._kernels import strings
+from inset._kernels import links, strings
 from inset._kernels.strings import fused
 from inset._project import interpolated
 
@@ -160,6 +160,31 @@ def test_an_extreme_sample_is_nothing_to_the_others(
     assert not math.isfinite(extreme) or set.contains(found[1][0].double())[0]
 
 
+@pytest.mark.parametrize("again", [0, 32])
+@pytest.mark.parametrize("first, passes", [(0.0, 1), (1e-25, 1), (1e25, 2)])
+def test_samples_of_zeros_are_not_extreme(
+    monkeypatch: pytest.MonkeyPatch, first: float, passes: int, again: int
+) -> None:
+    """Many are no reason to go through tiles once more: fillings of a batch, or what a network begins with."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    seen: list[bool] = []
+
+    def spy(*arguments: Any) -> Any:
+        seen.append(bool(arguments[-1]))
+        return back(*arguments)
+
+    back = links._back
+    monkeypatch.setattr(links, "_back", spy)
+    set, x, anchor = chain(torch.float32)
+    x[0] = first * torch.linspace(0, 1, 16).reshape(8, 2)
+    x.requires_grad_()
+    y = fused(set, x, anchor, "chord", True)
+    assert y is not None
+    (dx,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert dx.isfinite().all() and (first > 1 or bool((dx[0] == 1).all()))
+    assert seen == [False] * (len(seen) // passes) + [True] * (len(seen) - len(seen) // passes)
+
+
 @pytest.mark.parametrize("anchors", ["together", "apart"])
 @pytest.mark.parametrize("again", [0, 32])
 def test_weights_are_stored_or_found_again(monkeypatch: pytest.MonkeyPatch, again: int, anchors: str) -> None:
@@ -203,6 +228,20 @@ def test_strict_holds_far_from_the_origin() -> None:
     assert y is not None and set.contains(y).all() and set.contains(y.double()).all()
     loose = fused(set, x, spread(far), "chord", False)
     assert not set.contains(loose).all()  # it is the margin that does it
+
+
+@pytest.mark.parametrize("anchors", ["together", "apart"])
+@pytest.mark.parametrize("length", [1e-42, 3e-40])
+def test_strict_holds_of_numbers_that_are_hardly_any(length: float, anchors: str) -> None:
+    """Below the smallest normal number rounding does not become any less."""
+    random = torch.Generator().manual_seed(0)
+    x = 1e3 * length * torch.randn(24, BODIES, D, generator=random)
+    anchor = spread(torch.zeros(24, 1, D)) if anchors == "together" else torch.zeros(24, BODIES, D)
+    set = Strings(LINKS, length)
+    with np.errstate(all="ignore"):
+        y = fused(set, x, anchor, "chord", True)
+    assert y is not None and not (set.h(y) > 0).any()
+    assert not (Strings(LINKS, torch.tensor(length).double().item()).h(y.double()) > 0).any()
 
 
 def test_strict_holds_where_the_anchor_is_exact() -> None:

@@ -40,7 +40,7 @@ def compile_all() -> None:
         def compile(self, *arguments: Any, num_warps: int, num_stages: int, **numbers: Any) -> None:
             names = self.arg_names
             types = [TENSORS[str(v.dtype)] for v in arguments[:-1]]
-            key = (self.kernel.__module__, self.kernel.__name__, *types)
+            key = (self.kernel.__module__, self.kernel.__name__, *types, *numbers.values())
             if key not in done:
                 done.add(key)
                 _compile(self.kernel, dict(zip(names, types, strict=False)), numbers, num_warps, num_stages)
@@ -85,6 +85,7 @@ def _cases(torch: Any) -> list[Any]:
         (normal(4096, 64, dtype=torch.bfloat16), zero, Box(-torch.ones(64), torch.ones(64)), "chord"),
         ((normal(4096, 64), normal(4096, 64)), (zero, zero), region, "chord"),
         (normal(4096, 32, 2), torch.zeros(1, 2).expand(32, 2), Strings(links, 1.0), "chord"),
+        (normal(64, 32, 2, dtype=torch.bfloat16), normal(64, 32, 2), Strings(links[:9], torch.ones(64, 9)), "chord"),
         (normal(4096, 64), zero, Polytope(normal(256, 64), torch.ones(256)), "chord"),
         (normal(4096, 64), zero, cones, "chord"),
         (normal(4096, 8), zero[:8], LMI(matrices + matrices.mT, -20 * torch.eye(8)), "chord"),

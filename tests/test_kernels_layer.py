@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 
 import inset._kernels as kernels
 import inset.torch as front
-from inset import LMI, Ball, Box, PointShapeError, Polytope, SecondOrderCone
+from inset import LMI, Ball, Box, GaussianKL, PointShapeError, Polytope, SecondOrderCone, Strings
+from inset._fields import leaves, map_point
 from inset.torch import Projection
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -171,3 +172,43 @@ def test_scripts_are_made_of_formulas(asked: list[Any], monkeypatch: pytest.Monk
     assert kernels.fused(set, X, ZERO, "chord", True) is not None
     monkeypatch.setattr(torch._C, "_get_tracing_state", object)
     assert kernels.fused(set, X, ZERO, "chord", True) is None
+
+
+def _negated(v: Tensor) -> Tensor:
+    """The same numbers, of which torch keeps the negatives, as of imaginary parts of conjugates."""
+    negated: Tensor = cast(Any, torch)._neg_view(v.neg().contiguous())
+    assert negated.is_neg() and negated.is_contiguous()
+    return negated
+
+
+@pytest.mark.parametrize("kind", ["ball", "box", "strings", "polytope", "cone", "lmi", "gaussian"])
+def test_numbers_that_are_stored_as_their_negatives(kind: str) -> None:
+    random = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
+    zero, links = torch.zeros(4), torch.tensor([[0, 1]])
+    matrix = torch.stack([m + m.mT for m in normal(4, 3, 3)])
+    x: Any = 3 * normal(6, 4)
+    made: dict[str, tuple[Any, Any, Any]] = {
+        "ball": (lambda v: Ball(v(0.1 + zero), 1.0), x, zero + 0.2),
+        "box": (lambda v: Box(v(zero - 1), v(zero + 2)), x, zero + 0.2),
+        "strings": (lambda v: Strings(links, v(zero[:1] + 1)), x.reshape(6, 2, 2), torch.full((2, 2), 0.2)),
+        "polytope": (lambda v: Polytope(v(normal(5, 4)), v(zero[:1] + 1).expand(5)), x, zero + 0.1),
+        "cone": (lambda v: SecondOrderCone(v(normal(2, 3, 4)), v(zero[:3].expand(2, 3)), v(0.1 + zero.expand(2, 4)),
+                                           v(torch.ones(2))), x, zero + 0.1),
+        "lmi": (lambda v: LMI(v(matrix), v(-9 * torch.eye(3))), x, zero + 0.1),
+        "gaussian": (lambda v: GaussianKL(v(0.1 + zero), v(0.3 + zero), 0.05, False), (x, 1 + normal(6, 4).abs()),
+                     (zero + 0.1, zero + 0.3)),
+    }  # fmt: skip
+    make, x, anchor = made[kind]
+    found = []
+    for turned in (lambda v: v, _negated):
+        random.manual_seed(1)
+        points, place = map_point(lambda v, to=turned: to(v).requires_grad_(), x), map_point(turned, anchor)
+        y = leaves(kernels.projected(make(turned), points, place, "chord", True))
+        g = [turned(torch.linspace(-1, 2, v.numel()).reshape(v.shape)) for v in y]
+        found.append([*y, *torch.autograd.grad(y, leaves(points), g)])
+    for plain, negated in zip(*found, strict=True):
+        torch.testing.assert_close(negated, plain)

@@ -216,6 +216,17 @@ def test_neighbours_change_nothing() -> None:
     assert torch.equal(alone, beside)
 
 
+@pytest.mark.parametrize("radius", [1e-42, 1e-40, 3e-40, 1e-38])
+def test_strict_holds_of_numbers_that_are_hardly_any(radius: float) -> None:
+    """Below the smallest normal number rounding does not become any less."""
+    set = Ball(torch.zeros(12), torch.tensor(radius))
+    x = 1e3 * radius * torch.randn(200, 12, generator=torch.Generator().manual_seed(0))
+    with np.errstate(all="ignore"):
+        y = projected(set, x, torch.zeros(12), "chord", True)
+    assert y is not None and not (set.h(y) > 0).any()
+    assert not (Ball(torch.zeros(12).double(), torch.tensor(radius).double()).h(y.double()) > 0).any()
+
+
 def test_balls_of_any_size() -> None:
     """A sample without a constraint has the derivative 1, beside one that is outside."""
     x, anchor = torch.tensor([[3.0, 4.0], [3.0, 4.0]]), torch.zeros(2, 2)

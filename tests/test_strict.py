@@ -12,7 +12,7 @@ import torch
 import inset
 from cases import CASES, CERTIFIED, Case, convert, to_float64
 from inset._fields import leaves, map_point
-from inset._project import METHODS, project_with_info
+from inset._project import METHODS, interpolated, project_with_info
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 #: Sets with an eigenvalue problem per evaluation get fewer points.
@@ -93,6 +93,19 @@ def test_weights_below_the_smallest_normal_number(dtype: torch.dtype, bound: flo
     )
     for method in METHODS:
         assert violations(set, inset.project(set, x, anchor, method=method)) == 0
+
+
+@pytest.mark.parametrize("size", [1e-42, 1e-40, 3e-40, 1e-38])
+def test_sets_that_are_hardly_numbers(size: float) -> None:
+    """Below the smallest normal number rounding does not become any less."""
+    random = torch.Generator().manual_seed(0)
+    x, zero, bound = 1e3 * size * torch.randn(500, 12, generator=random), torch.zeros(12), torch.tensor(size)
+    rows, links = torch.randn(20, 12, generator=random), torch.tensor([[0, 1], [1, 2], [2, 3]])
+    sets = (inset.Ball(zero, bound), inset.Polytope(rows, bound.expand(20)), inset.Box(zero - bound, zero + bound))
+    for set in sets:
+        assert violations(set, interpolated(set, x, zero.expand(x.shape), "chord", True)[0]) == 0
+    strings, bodies = inset.Strings(links, bound.expand(3)), x.reshape(-1, 4, 3)
+    assert violations(strings, interpolated(strings, bodies, torch.zeros_like(bodies), "chord", True)[0]) == 0
 
 
 # -- away from the origin ---------------------------------------------------------------------------

@@ -37,6 +37,11 @@ def roundoff(x: Point) -> float:
     return float(namespace(leaf).finfo(leaf.dtype).eps) / 2
 
 
+def smallest_normal(x: Point) -> float:
+    leaf = leaves(x)[0]
+    return float(namespace(leaf).finfo(leaf.dtype).smallest_normal)
+
+
 def upper(parts: tuple[ConvexSet, ...], x: Point, anchor: Point, values: list[Array], narrow: float) -> list[Array]:
     """Upper bounds of the exact constraints at x, given computed ones; `narrow`: roundoff if x will be rounded."""
     u, lifted = roundoff(x), []
@@ -52,6 +57,7 @@ class Margin:
     def __init__(self, parts: tuple[ConvexSet, ...], anchor: Point, values0: list[Array], narrow: float, dtypes: Any):
         """`narrow`: roundoff of the result's dtypes if they are narrower than the working one, else 0."""
         self.anchor, self.narrow, self.dtypes, self.u = anchor, narrow, dtypes, roundoff(anchor)
+        self.normal = smallest_normal(anchor)
         self.known = tuple([part for part in parts if offers(part, "rounding")])
         self.unknown = tuple([part for part in parts if not offers(part, "rounding")])
         self.unbounded = [v for p, v in zip(parts, values0, strict=True) if not offers(p, "rounding")]
@@ -78,7 +84,7 @@ class Margin:
             room = (self.depth - self.at_anchor) / error
             eta = eta * (1 - 1 / (1 + namespace(eta).min(room, axis=-1)))
             # below the smallest normal number a weight may be off by a large part of itself
-            eta = keep(~(eta < float(namespace(eta).finfo(eta.dtype).smallest_normal)), eta, 0.0)
+            eta = keep(~(eta < self.normal), eta, 0.0)
         for part in self.unknown:
             eta = self._recheck(part, x, eta)
         return eta
@@ -92,7 +98,8 @@ class Margin:
         return map_point(self._leaf_displacement, y, self.anchor, self.dtypes)
 
     def _leaf_displacement(self, y: Array, anchor: Array, dtype: Any) -> Array:
-        size = 4 * self.u * (abs(y) + abs(anchor))
+        # below the smallest normal number, which this is for, a number is off by as much however small it is
+        size = 4 * self.u * (abs(y) + (abs(anchor) + self.normal))
         if self.narrow:
             # numbers below the smallest normal one are rounded absolutely, which matters in float16
             smallest = float(namespace(y).finfo(dtype).smallest_normal)

@@ -36,11 +36,17 @@ def precision(dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
+def dense(v: Tensor) -> Tensor:
+    """v as kernels read memory: one number after the other, and not the negative of what is there."""
+    negative = not torch.compiler.is_compiling() and v.is_neg()
+    return (v.resolve_neg() if negative else v).contiguous()
+
+
 def rows(v: Tensor, batch: tuple[int, ...], event: int) -> Tensor:
     """v as it is where all samples share it, else with one leading dimension."""
     if v.ndim == event and not v.requires_grad:
-        return v.contiguous()
-    return v.expand(*batch, *v.shape[v.ndim - event :]).reshape(-1, *v.shape[v.ndim - event :]).contiguous()
+        return dense(v)
+    return dense(v.expand(*batch, *v.shape[v.ndim - event :]).reshape(-1, *v.shape[v.ndim - event :]))
 
 
 def stride(v: Tensor, event: int) -> int:

@@ -72,7 +72,7 @@ def _worst(
 def _kept(
     eta, far, far0, least, most, long0, link,
     M: tl.constexpr, TOGETHER: tl.constexpr, D: tl.constexpr, ENDS: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr,
+    SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
 ):  # fmt: skip
     """The factor by which eta shrinks, and whether the anchor is certainly inside.
 
@@ -81,8 +81,8 @@ def _kept(
     """
     K: tl.constexpr = U * (D / 2 + 4)
     size = far0 + eta * (far + far0)
-    slip = ENDS * (4 * U * (size + far0) + 1.01 * NARROW * (size + SMALLEST))
-    slip0 = ENDS * (8 * U * far0 + 1.01 * NARROW * (far0 + SMALLEST))
+    slip = ENDS * (4 * U * (size + far0 + NORMAL) + 1.01 * NARROW * (size + SMALLEST))
+    slip0 = ENDS * (8 * U * (far0 + NORMAL) + 1.01 * NARROW * (far0 + SMALLEST))
     if TOGETHER:
         fixed = 4 * K * least + slip0
         error = fixed + (4.04 * K + 2 * U) * least + slip
@@ -136,8 +136,9 @@ def weighed(
     eta = quotient(tl.full(far.shape, 1.0, F), tl.where(outside, 1 + s, 1.0))
     if STRICT:
         kept, certain = _kept(
-            eta, tl.minimum(far, HUGE), far0, least, most, long0, link, M, TOGETHER, D, ENDS, U, NARROW, SMALLEST
-        )
+            eta, tl.minimum(far, HUGE), far0, least, most, long0, link, M, TOGETHER, D, ENDS, U, NARROW, SMALLEST,
+            NORMAL,
+        )  # fmt: skip
         eta = tl.where(certain, tl.where(outside | (t < 1), eta * kept, 1.0), float("nan"))
     eta = tl.where(eta < NORMAL, 0.0, eta)  # below that a weight is not exact
     return tl.where(whole & sound, eta, float("nan")), tl.where(outside, which, -1), point, plain | ~alive

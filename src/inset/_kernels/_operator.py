@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._eager.calls import PLAIN
+from ._launch import dense
 
 KINDS = (*PLAIN, int, float, bool, str)
 """Types of inputs that are not those of some tracer."""
@@ -78,7 +79,7 @@ class Call:
     rest: tuple[Any, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = self.operator(x.contiguous(), *self.rest)
+        y = self.operator(dense(x), *self.rest)
         return y if isinstance(y, Tensor) else y[0]
 
 

@@ -12,8 +12,6 @@ VARIANCE, SCALE, LOGARITHM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """How the covariance is written: variances, standard deviations, or their logarithms."""
 FARTHEST, HIGHEST = tl.constexpr(1e8), tl.constexpr(1e15)
 """Standard deviations up to which squares do not overflow, and an h that is not reached near them."""
-NORMAL = tl.constexpr(2.0**-126)
-"""The smallest normal float32."""
 NEWTON = tl.constexpr(12)
 """Steps to the root of h. What they leave is on the safe side."""
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from ._arithmetic import quotient, reciprocal
-from ._policies import LOGARITHM, NORMAL, changes, crossing, evaluated, filled, loaded, plain, within
+from ._policies import LOGARITHM, changes, crossing, evaluated, filled, loaded, plain, within
 from ._policy_margins import above, bound, everywhere
 from ._rows import moved, read, tile, write
 
@@ -24,7 +24,7 @@ def _fields(
     m0, s0, mq, sq, epsilon, n, N,
     KIND: tl.constexpr, D: tl.constexpr, STATES: tl.constexpr, ROWM: tl.constexpr, ROWS: tl.constexpr,
     ROWQ: tl.constexpr, ROWC: tl.constexpr, ROWE: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
-    STRICT: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    STRICT: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
 ):  # fmt: skip
     """What is `loaded` and, of the margin, the factor by which eta shrinks, whether the anchor is certainly inside, and
 
@@ -78,14 +78,14 @@ def forward(
     ROWQ: tl.constexpr, ROWC: tl.constexpr, ROWE: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr,
     RAY: tl.constexpr, AGAIN: tl.constexpr, B: tl.constexpr, EACH: tl.constexpr, STAGES: tl.constexpr,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    HUGE: tl.constexpr,
+    NORMAL: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """The means y and the scales v of the result and, unless it is found AGAIN, eta."""
     ALL: tl.constexpr = D * STATES
     if SHARED:
         mean0, spread0, center, old, inverse, scale, most, cut, a, kept, certain, far = _fields(  # type: ignore[misc]
             m0, s0, mq, sq, epsilon, 0, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE, STRICT, U,
-            NARROW, SMALLEST,
+            NARROW, SMALLEST, NORMAL,
         )  # fmt: skip
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n = (k * B + tl.arange(0, B)).to(tl.int64)
@@ -95,7 +95,7 @@ def forward(
         if not SHARED:
             mean0, spread0, center, old, inverse, scale, most, cut, a, kept, certain, far = _fields(
                 m0, s0, mq, sq, epsilon, n, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE, STRICT, U,
-                NARROW, SMALLEST,
+                NARROW, SMALLEST, NORMAL,
             )  # fmt: skip
         mean, spread = read(m, place, wide, B), read(s, at, mask, B)
         mean, spread = filled(mean, wide, center, ALL), filled(spread, mask, old, D)
@@ -128,14 +128,14 @@ def backward(
     ROWQ: tl.constexpr, ROWC: tl.constexpr, ROWE: tl.constexpr, SHARED: tl.constexpr, STRICT: tl.constexpr,
     RAY: tl.constexpr, AGAIN: tl.constexpr, B: tl.constexpr, EACH: tl.constexpr, STAGES: tl.constexpr,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    HUGE: tl.constexpr,
+    NORMAL: tl.constexpr, HUGE: tl.constexpr,
 ):  # fmt: skip
     """The derivatives by the means and by the scales."""
     ALL: tl.constexpr = D * STATES
     if SHARED:
         mean0, spread0, center, old, inverse, scale, most, cut, a, kept, certain, far = _fields(  # type: ignore[misc]
             m0, s0, mq, sq, epsilon, 0, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE, STRICT, U,
-            NARROW, SMALLEST,
+            NARROW, SMALLEST, NORMAL,
         )  # fmt: skip
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         n = (k * B + tl.arange(0, B)).to(tl.int64)
@@ -145,7 +145,7 @@ def backward(
         if not SHARED:
             mean0, spread0, center, old, inverse, scale, most, cut, a, kept, certain, far = _fields(
                 m0, s0, mq, sq, epsilon, n, N, KIND, D, STATES, ROWM, ROWS, ROWQ, ROWC, ROWE, WIDTH, WIDE, STRICT, U,
-                NARROW, SMALLEST,
+                NARROW, SMALLEST, NORMAL,
             )  # fmt: skip
         mean, spread = read(m, place, wide, B), read(s, at, mask, B)
         mean, spread = filled(mean, wide, center, ALL), filled(spread, mask, old, D)

@@ -247,7 +247,7 @@ def _back(
         far0 = farthest(anchor)
     row, row0, far = known * SIZE, known * ROW0, farthest(point)
     size = far if TOGETHER else tl.maximum(far, far0)
-    plain = (size < FAST) & (size > 1 / FAST) | ~alive
+    plain = (size < FAST) | ~alive
     if AGAIN:
         if ROWL != 0:
             most = limits(lengths, each(known), link, M, ROWL, F)

@@ -12,7 +12,7 @@ from .._eager.matrices import KNOWN
 from .._project import interpolated
 from ..sets.lmi import LMI
 from . import matrices
-from ._launch import launched, power
+from ._launch import dense, launched, power
 from ._operator import Call, operator
 
 WIDEST, SIDE = 64, 32
@@ -35,7 +35,7 @@ def prepared(set: LMI, x: Tensor, anchor: Tensor, method: str, strict: bool) -> 
     if any([v.requires_grad or v.dtype != torch.float32 for v in (A, C, anchor)]):
         return None
     known = kind.known(A, C, anchor=anchor) if traced() else remembered(kind, (A, C), anchor)
-    return Call(lmi, (A, C, anchor.contiguous(), *known, method, strict))
+    return Call(lmi, (A, C, dense(anchor), *known, method, strict))
 
 
 class _Kind:
@@ -95,7 +95,7 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     if by_formulas(g):
         set = LMI(A, C)
         return differentiated(ctx, lambda x: interpolated(set, x, anchor, ctx.method, ctx.strict)[0], (x,), g)
-    return (lmi_backward(g.contiguous(), x, anchor, stack, constants, eta, raw, vector),)
+    return (lmi_backward(dense(g), x, anchor, stack, constants, eta, raw, vector),)
 
 
 lmi.differentiate(_keep, _derivatives, live=1)

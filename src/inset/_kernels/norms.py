@@ -34,11 +34,12 @@ def _fields(
 def _margin(
     anchor, center, scale, radius, long0,
     K: tl.constexpr, SCALED: tl.constexpr, ROOT: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
-    SMALLEST: tl.constexpr, SHIFT: tl.constexpr,
+    SMALLEST: tl.constexpr, NORMAL: tl.constexpr, SHIFT: tl.constexpr,
 ):  # fmt: skip
     """The factor by which eta shrinks, and whether the anchor is certainly inside."""
-    middle, size = norm(center * scale, SHIFT), norm(anchor * scale, SHIFT)
-    tiny = SMALLEST * (norm(scale, SHIFT) if SCALED else ROOT)
+    ones = norm(scale, SHIFT) if SCALED else ROOT
+    middle, size = norm(center * scale, SHIFT), norm(anchor * scale, SHIFT) + NORMAL * ones
+    tiny = SMALLEST * ones
     fixed = 4 * K * (long0 + radius) + 8 * U * size + 1.01 * NARROW * (size + tiny)
     most = middle + 1.01 * radius  # |y s|
     error = fixed + 2 * K * 2.02 * radius + 4 * U * (most + size) + 1.01 * NARROW * (most + tiny)
@@ -94,14 +95,16 @@ def forward(
         anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
             x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
         )
-        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, NORMAL, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         _n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
                 x0, p, q, r, k, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
-            kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+            kept, sound = _margin(
+                anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, NORMAL, SHIFT
+            )
         point = read(x, at, mask, B, F)
         _v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
         _a, _b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]
@@ -122,14 +125,16 @@ def backward(
         anchor, center, scale, radius, long0 = _fields(  # type: ignore[misc]
             x0, p, q, r, 0, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
         )
-        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+        kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, NORMAL, SHIFT)
     for k in tl.range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0), num_stages=STAGES):  # type: ignore[misc]
         _n, _alive, at, mask = tile(k, N, B, WIDTH, D, SPAN)
         if not SHARED:
             anchor, center, scale, radius, long0 = _fields(
                 x0, p, q, r, k, N, D, ROW0, ROWP, ROWQ, ROWR, SCALED, B, WIDTH, SPAN, F, SHIFT
             )
-            kept, sound = _margin(anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, SHIFT)
+            kept, sound = _margin(
+                anchor, center, scale, radius, long0, K, SCALED, ROOT, U, NARROW, SMALLEST, NORMAL, SHIFT
+            )
         point, incoming = read(x, at, mask, B, F), read(g, at, mask, B, F)
         v, long, point, t = _length(point, anchor, center, scale, radius, HUGE, SHIFT)  # type: ignore[misc]
         a, b, eta = _weighed(long0, long, radius, t, kept, sound, K, STRICT, NORMAL)  # type: ignore[misc]

@@ -12,7 +12,7 @@ from .._eager.calls import by_formulas, differentiated, remembered, traced
 from .._project import interpolated
 from ..sets.polytope import Polytope
 from . import products
-from ._launch import launched, power
+from ._launch import dense, launched, power
 from ._operator import Call, operator
 
 WIDEST = 256
@@ -39,7 +39,7 @@ def prepared(set: Polytope, x: Tensor, anchor: Tensor, method: str, strict: bool
         return None
     fields = (A, b, x.dtype, strict)
     constants = _constants(*fields, anchor) if traced() else remembered(_Kind, fields, anchor)
-    return Call(polytope, (A.contiguous(), b, anchor.contiguous(), *constants, strict))
+    return Call(polytope, (dense(A), b, dense(anchor), *constants, strict))
 
 
 def tensor_cores(x: Tensor) -> bool:
@@ -55,7 +55,7 @@ def _constants(A: Tensor, b: Tensor, dtype: torch.dtype, strict: bool, anchor: T
     """What `products.forward` has to know of the set and its anchor, for points of this dtype."""
     outer = torch.finfo(dtype)
     narrow = 1.01 * outer.eps / 2 if outer.bits < torch.finfo(A.dtype).bits else 0.0
-    A, b, anchor = A.contiguous(), b.contiguous(), anchor.contiguous()
+    A, b, anchor = dense(A), dense(b), dense(anchor)
     return polytope_constants(A, b, anchor, narrow, outer.smallest_normal, strict)
 
 
@@ -118,7 +118,7 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     if by_formulas(g):
         set = Polytope(A, b)
         return differentiated(ctx, lambda x: interpolated(set, x, anchor, "chord", ctx.strict)[0], (x,), g)
-    return (polytope_backward(g.contiguous(), x, A, anchor, rows, kept),)
+    return (polytope_backward(dense(g), x, A, anchor, rows, kept),)
 
 
 polytope.differentiate(_keep, _derivatives, live=1)

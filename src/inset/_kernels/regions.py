@@ -14,7 +14,7 @@ from .._project import interpolated
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussians
-from ._launch import WARP, common, launched, power
+from ._launch import WARP, common, dense, launched, power
 from ._operator import constant, operator
 
 WIDEST = 8192
@@ -52,7 +52,7 @@ def around(x: Pair, old: Pair, epsilon: Any, layout: Layout, anchor: Pair, metho
     alike = all([v.shape == w.shape for v, w in zip(tensors, x * 3, strict=True)])
     if not alike or epsilon.ndim or x[1].shape[:-1] != x[0].shape[:-event]:
         tensors, epsilon = _together(tensors, epsilon, event)
-    return gaussian(*[v.contiguous() for v in tensors], epsilon, *rest)[:2]
+    return gaussian(*[dense(v) for v in (*tensors, epsilon)], *rest)[:2]
 
 
 def _together(tensors: Sequence[Tensor], epsilon: Tensor, event: int) -> tuple[Sequence[Tensor], Tensor]:
@@ -61,7 +61,7 @@ def _together(tensors: Sequence[Tensor], epsilon: Tensor, event: int) -> tuple[S
     batch = common(*[v.shape[: v.ndim - k] for v, k in zip(tensors, sizes, strict=True)], epsilon.shape)
     points = [_whole(v, batch, k) for v, k in zip(tensors[:2], sizes, strict=False)]
     fields = [v if v.ndim == k else _whole(v, batch, k) for v, k in zip(tensors[2:], sizes[2:], strict=True)]
-    return points + fields, epsilon if epsilon.ndim == 0 else _whole(epsilon, batch, 0).contiguous()
+    return points + fields, epsilon if epsilon.ndim == 0 else _whole(epsilon, batch, 0)
 
 
 def _whole(v: Tensor, batch: tuple[int, ...], event: int) -> Tensor:
@@ -135,7 +135,7 @@ def _derivatives(ctx: Any, g: Tensor | None, g2: Tensor | None, *_: Any) -> tupl
     if by_formulas(g, g2):
         return differentiated(ctx, lambda m, s: _formulas(ctx, m, s, *fields), (means, scales), (g, g2))
     rest = ctx.kind, ctx.ray, ctx.strict
-    return gaussian_backward(g.contiguous(), g2.contiguous(), means, scales, *fields, eta, *rest)
+    return gaussian_backward(dense(g), dense(g2), means, scales, *fields, eta, *rest)
 
 
 def _formulas(ctx: Any, means: Tensor, scales: Tensor, *fields: Tensor) -> tuple[Tensor, Tensor]:

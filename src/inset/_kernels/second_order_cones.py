@@ -13,7 +13,7 @@ from .._eager.kinds import norm, positive, roundoff
 from .._project import interpolated
 from ..sets.second_order_cone import SecondOrderCone
 from . import cones
-from ._launch import launched, power
+from ._launch import dense, launched, power
 from ._operator import Call, operator
 from .polytopes import HELD, WIDEST, tensor_cores, tile
 
@@ -32,11 +32,11 @@ def prepared(set: SecondOrderCone, x: Tensor, anchor: Tensor, method: str, stric
         return None
     if x.shape[-1] > WIDEST or set.A.shape[1] > MANY or 0 in (*x.shape, *set.A.shape):
         return None
-    fields = tuple([v.contiguous() for v in fields])
+    fields = tuple([dense(v) for v in fields])
     constants = (
         _constants(*fields, strict=strict, anchor=anchor) if traced() else remembered(_Kind, (*fields, strict), anchor)
     )
-    return Call(cone, (*fields, anchor.contiguous(), *constants, strict))
+    return Call(cone, (*fields, dense(anchor), *constants, strict))
 
 
 @torch.no_grad()
@@ -114,7 +114,7 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     if by_formulas(g):
         set = SecondOrderCone(A, b, z, d)
         return differentiated(ctx, lambda x: interpolated(set, x, anchor, "chord", ctx.strict)[0], (x,), g)
-    return (cone_backward(g.contiguous(), x, A, b, z, anchor, inverse, kept),)
+    return (cone_backward(dense(g), x, A, b, z, anchor, inverse, kept),)
 
 
 cone.differentiate(_keep, _derivatives, live=1)

@@ -12,7 +12,7 @@ from .._eager.calls import by_formulas, differentiated
 from .._project import interpolated
 from ..sets.strings import Strings
 from . import links as kernels
-from ._launch import HELD, common, launched, power, rows, stride, working
+from ._launch import HELD, common, dense, launched, power, rows, stride, working
 from ._operator import constant, operator, watched
 
 WIDEST = 4096
@@ -47,7 +47,7 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
     points = x if flat else x.expand(*batch, bodies, d).reshape(-1, bodies, d)
     if not (flat and alike) and (anchor.ndim > 2 or anchor.requires_grad):
         anchor = anchor.expand(*batch, bodies, d).reshape(-1, bodies, d)
-    y, _, _ = strings(points.contiguous(), anchor, links.contiguous(), rows(lengths, batch, 1), strict)
+    y, _, _ = strings(dense(points), anchor, dense(links), rows(lengths, batch, 1), strict)
     return y if flat else y.reshape(*batch, bodies, d)
 
 
@@ -91,7 +91,7 @@ def strings_backward(
 
 def _placed(anchor: Tensor) -> Tensor:
     """The anchor with one body, if all are at one place, as in `Strings.anchor`."""
-    return (anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor).contiguous()
+    return dense(anchor[..., :1, :] if anchor.stride(-2) == 0 else anchor)
 
 
 def _paired(*points: Tensor) -> bool:
@@ -131,9 +131,7 @@ def _derivatives(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
             return interpolated(set, x, anchor.expand_as(x), "chord", ctx.strict)[0]
 
         return differentiated(ctx, formula, (x, anchor), g)
-    dx, dx0 = strings_backward(
-        g.contiguous(), x, anchor, links, lengths, eta, active, ctx.strict, ctx.needs_input_grad[1]
-    )
+    dx, dx0 = strings_backward(dense(g), x, anchor, links, lengths, eta, active, ctx.strict, ctx.needs_input_grad[1])
     return dx, dx0 if ctx.needs_input_grad[1] else None
 
 

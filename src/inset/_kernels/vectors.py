@@ -20,7 +20,7 @@ from ..sets.box import Box
 from ..sets.ellipsoid import Ellipsoid
 from ..sets.simplex import Simplex
 from . import bounds, norms
-from ._launch import common, launched, power, rows, stride, working
+from ._launch import common, dense, launched, power, rows, stride, working
 from ._operator import Call, constant, operator
 
 NORM, SCALED, BOUNDS, LOOSE, PLANE = range(5)
@@ -73,8 +73,8 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
     if rest[0].ndim == 1 and not any(shapes):
         return Call(vectors, (*rest, kind, strict))
     if x.ndim == 2 and x.shape[:1] == batch:
-        return vectors(x.contiguous(), *rest, kind, strict)
-    points = x.expand(*batch, d).reshape(-1, d).contiguous()
+        return vectors(dense(x), *rest, kind, strict)
+    points = dense(x.expand(*batch, d).reshape(-1, d))
     return vectors(points, *rest, kind, strict).reshape(*batch, d)
 
 
@@ -142,7 +142,7 @@ def _derivatives(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     if by_formulas(g):
         set = _set(ctx.kind, x, p, q, r)
         return differentiated(ctx, lambda x, x0: interpolated(set, x, x0, "chord", ctx.strict)[0], (x, anchor), g)
-    dx, dx0 = vectors_backward(g.contiguous(), x, anchor, p, q, r, ctx.kind, ctx.strict, anchored)
+    dx, dx0 = vectors_backward(dense(g), x, anchor, p, q, r, ctx.kind, ctx.strict, anchored)
     return dx, dx0 if anchored else None
 
 
