@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -127,3 +128,23 @@ def test_memory_that_numpy_is_told_of_later() -> None:
     layer.get_buffer("fields.b").numpy()[:] = 0.1
     assert set.contains(project(set, x, anchor)).all()
     assert project(set, x, anchor).max() <= 0.1 and layer(x).max() <= 0.1
+
+
+def test_layers_leave_tensors_where_they_are() -> None:
+    """With another default device too, to which torch moves what it makes of others."""
+    center, anchor = torch.zeros(2), torch.full((2,), 0.1)
+    with torch.device("meta"):
+        layer = Projection(Ball(center, 1.0), anchor)
+    assert [v.device.type for v in layer.buffers()] == ["cpu"] * 2
+    assert torch.equal(layer(anchor), anchor)
+
+
+def test_learned_memory_of_numpy_is_learned() -> None:
+    """A copy would be what the user's tensor gets no gradient through, and could not be copied itself."""
+    center = torch.from_numpy(np.zeros(2)).requires_grad_()
+    with torch.no_grad():
+        layer = Projection(Ball(center, 1.0), torch.full((2,), 0.1, dtype=torch.float64))
+    layer(torch.full((3, 2), 5.0, dtype=torch.float64)).sum().backward()
+    assert center.grad is not None and bool((center.grad != 0).all())
+    x = torch.ones(2, dtype=torch.float64)
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))

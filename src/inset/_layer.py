@@ -182,9 +182,11 @@ class FixedPoint(nn.Module):
 
 
 def _owned(value: Any) -> Tensor:
-    """An array as a tensor whose memory is torch's: NumPy would change it without a sign."""
-    tensor = torch.as_tensor(value)
-    return tensor.clone() if tensor.is_cpu and not tensor.untyped_storage().resizable() else tensor
+    """An array as a tensor whose memory is torch's: NumPy would change it without a sign. What is learned stays."""
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)  # which would move it to the default device
+    if tensor.requires_grad or not tensor.is_cpu or tensor.untyped_storage().resizable():
+        return tensor
+    return tensor.clone()
 
 
 def _filled(template: Any, arrays: Iterator[Any]) -> Any:

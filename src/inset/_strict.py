@@ -3,8 +3,9 @@
 Write u for the roundoff of the working dtype and u_out for that of the result if it is narrower, else 0. Computing
 y = x0 + eta (x - x0) and rounding it displaces its coordinates by at most
 
-    size = 4 u (|y| + |x0|) + u_out |y|.
+    size = 4 u (|y| + |x0|) + u_out |y|,
 
+with the smallest normal number beside |x0| and |y|, below which rounding does not become any less.
 `ConvexSet.rounding(y, size, u)` bounds what that and the evaluation of constraint i, in any order, can add to it. With
 the error of the values from which eta was computed, a computed h_i(y) exceeds 0 by at most
 
