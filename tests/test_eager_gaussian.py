@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -346,6 +347,20 @@ def test_gradients_that_are_stored_as_their_negatives(d: int) -> None:
         y = torch.complex(torch.zeros(5, d), y).conj().abs() if imaginary else y.abs()
         found.append(grad(y.square().sum(), means)[0])
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_gradients_that_are_not_finite(average: bool) -> None:
+    """They warn of nothing, and an update that is inside gets them as they are."""
+    new = torch.full((4, 3), 0.01).requires_grad_(), torch.zeros((3,) if average else (4, 3), requires_grad=True)
+    y = inset.torch.TrustRegion(0.01, average=average)(new, (torch.zeros(4, 3), torch.zeros_like(new[1])))
+    g = torch.zeros(4, 3)
+    g[0, 0] = math.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by_means, by_scales = torch.autograd.grad(y[0], new, g)
+    assert not average or (torch.equal(by_means, g) and not by_scales.any())
+    assert torch.equal(by_means[1:], g[1:])
 
 
 @pytest.mark.parametrize("d", [3, 40])

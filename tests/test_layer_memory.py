@@ -148,3 +148,41 @@ def test_learned_memory_of_numpy_is_learned() -> None:
     assert center.grad is not None and bool((center.grad != 0).all())
     x = torch.ones(2, dtype=torch.float64)
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize("kind", ["strings", "few", "many"])
+def test_what_the_way_back_needs_is_saved(kind: str) -> None:
+    """Where checkpoints and other hooks of torch see it, and where it goes with the graph: not beside it."""
+    if kind == "strings":
+        x = torch.linspace(-3, 3, 40 * 5 * 2).reshape(40, 5, 2).requires_grad_()
+        links = torch.tensor([[0, 1], [1, 2], [3, 4]])
+
+        def made() -> Tensor:
+            return Projection(Strings(links, torch.ones(3)))(x)
+    else:
+        d = 3 if kind == "few" else 200
+        x = torch.linspace(-3, 3, 100 * d).reshape(100, d).requires_grad_()
+        old = torch.zeros(100, d), torch.zeros(d)
+
+        def made() -> Tensor:
+            return TrustRegion(0.01)((x, torch.zeros(d)), old)[0]
+
+    y, seen = made(), []
+    node: Any = y.grad_fn
+    assert not [v for v in _flat(vars(node)) if isinstance(v, Tensor)]
+    (plain,) = torch.autograd.grad(y.square().sum(), x)
+
+    def pack(v: Tensor) -> Tensor:
+        seen.append(v)
+        return v.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v):
+        y = made()
+    (hooked,) = torch.autograd.grad(y.square().sum(), x)
+    assert torch.equal(hooked, plain) and len(seen) >= 4
+
+
+def _flat(v: Any) -> list[Any]:
+    if isinstance(v, dict):
+        return _flat(list(v.values()))
+    return [u for w in v for u in _flat(w)] if isinstance(v, (tuple, list)) else [v]

@@ -49,6 +49,22 @@ def differentiated(ctx: Any, formula: Callable[..., Any], inputs: tuple[Tensor, 
     return tuple([next(found) if asks else None for _, asks in zip(inputs, ctx.needs_input_grad, strict=False)])
 
 
+def keep(ctx: Any, inputs: tuple[Tensor, ...], found: Any) -> None:
+    """For the way back: the inputs, so that a change of them is noticed, and what was found, a `NamedTuple`.
+
+    Tensors are saved where hooks and checkpoints see them, and go when the graph does.
+    """
+    ctx.save_for_backward(*inputs, *[v if isinstance(v, Tensor) else None for v in found])
+    ctx.found = type(found), [None if isinstance(v, Tensor) else v for v in found]
+
+
+def kept(ctx: Any) -> tuple[tuple[Tensor, ...], Any]:
+    """The inputs, and what was found."""
+    (kind, rest), saved = ctx.found, ctx.saved_tensors
+    count = len(saved) - len(rest)
+    return saved[:count], kind(*[w if v is None else v for v, w in zip(saved[count:], rest, strict=True)])
+
+
 class _Entry(NamedTuple):
     """What was computed for an anchor and a kind of set: of which fields, in which state.
 

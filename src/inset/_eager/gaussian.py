@@ -21,7 +21,7 @@ from torch import Tensor
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussian_line as line
-from .calls import by_formulas, differentiated
+from .calls import by_formulas, differentiated, keep, kept
 from .gaussian_few import Line as LineOfFew
 from .gaussian_line import Pair
 from .small import ROUNDOFF, array, at_least, engine, largest, plain, product, quiet, tensor
@@ -65,7 +65,7 @@ def region(x: Any, old: Any, epsilon: Any, layout: Layout, method: Any, strict: 
         return LineOfFew.apply(*x, (old, float(epsilon), layout, method, strict))  # type: ignore[return-value]
     with quiet(engine(x[0])):
         solved = _solved(x, old, float(epsilon), layout, method == "ray", strict)
-    return None if solved is None else _Line.apply(*x, (old, epsilon, layout, solved, method, strict))  # type: ignore[return-value]
+    return None if solved is None else _Line.apply(*x, (old, epsilon, layout, method, strict, solved))  # type: ignore[return-value]
 
 
 def _same(anchor: Any, old: Pair) -> bool:
@@ -150,24 +150,25 @@ class _Line(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, means: Tensor, scales: Tensor, rest: tuple[Any, ...]) -> Pair:  # torch looks at each argument
-        (center, old), *_, layout, solved, _, _ = rest
-        ctx.save_for_backward(means, scales, center, old)  # so that a change of them is noticed
-        ctx.rest, eta = rest[1:], tensor(solved.eta)
+        (center, old), *ctx.rest, solved = rest
+        keep(ctx, (means, scales, center, old), solved)
+        eta, layout = tensor(solved.eta), ctx.rest[1]
         return torch.lerp(center, means, eta[..., None] if layout.average else eta), torch.lerp(old, scales, eta)
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        means, scales, center, old = ctx.saved_tensors
-        epsilon, layout, solved, method, strict = ctx.rest
+        (means, scales, center, old), solved = kept(ctx)
+        epsilon, layout, method, strict = ctx.rest
         if by_formulas(*g):
             formula = line.formulas((center, old), epsilon, layout, method, strict)
             return *differentiated(ctx, formula, (means, scales), g), None
         eta, pull, turn, shift, z, std, change, slopes = solved
         xp, event = engine(means), 2 if layout.average else 1
         pushed, bent = array(xp, g[0]), array(xp, g[1])
-        along = product(pushed, shift, event) + product(bent, change, 1)
-        inward = along * pull / std
-        ds = bent * eta + slopes * (along * turn)
-        if event == 2:
-            eta, inward = eta[..., None], inward[..., None, :]
-        return tensor(pushed * eta + z * inward), tensor(ds), None
+        with quiet(xp):  # also of gradients that are not finite
+            along = product(pushed, shift, event) + product(bent, change, 1)
+            inward = along * pull / std
+            ds = bent * eta + slopes * (along * turn)
+            if event == 2:
+                eta, inward = eta[..., None], inward[..., None, :]
+            return tensor(pushed * eta + z * inward), tensor(ds), None

@@ -79,18 +79,20 @@ class Line(torch.autograd.Function):
         solved = _solved(region, *given, method == "ray", strict)
         if solved is None:
             return None
-        ctx.save_for_backward(means, scales, center, scale)  # so that a change of them is noticed
-        ctx.rest = rest[1:], solved, shift, steep
+        ctx.save_for_backward(means, scales, center, scale, shift, steep)  # so that a change of them is noticed
+        ctx.rest = rest[1:], solved
         return torch.lerp(center, means, solved.eta), torch.lerp(scale, scales, solved.eta)
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        means, scales, center, scale = ctx.saved_tensors
-        (epsilon, layout, method, strict), solved, shift, steep = ctx.rest
+        means, scales, center, scale, shift, steep = ctx.saved_tensors
+        (epsilon, layout, method, strict), solved = ctx.rest
         if by_formulas(*g):
             formula = formulas((center, scale), epsilon, layout, method, strict)
             return *differentiated(ctx, formula, (means, scales), g), None
         eta, pull, turn, change, slopes = solved
+        if not turn:  # inside
+            return g[0] * eta, g[1] * eta, None
         bent = g[1].reshape(-1).tolist()
         along = _dot(g[0], shift) + sum(map(mul, bent, change))
         turn *= along

@@ -1,8 +1,7 @@
-"""Arrays for the fast paths of `gaussian.py` and `strings.py`: NumPy's where they are small.
+"""Arrays for the fast path of `gaussian.py`: NumPy's where they are small. And whether fast paths apply to tensors.
 
 An operation on a few numbers takes torch about three times as long as NumPy, which on a CPU works on the same memory.
-Those paths use what both write the same way, so that the formulas stand there once. What there is one of for each
-sample is a number if there is one sample.
+That path uses what both write the same way, so that the formulas stand there once.
 """
 
 from __future__ import annotations
@@ -65,15 +64,11 @@ def _constant() -> Iterator[None]:
 
 def at_least(v: Any, low: float) -> Any:
     """max(v, low); NaN stays."""
-    if isinstance(v, float):
-        return low if v < low else v
     return v.clamp(min=low) if isinstance(v, Tensor) else np.maximum(v, low)
 
 
 def at_most(v: Any, high: float) -> Any:
     """min(v, high); NaN stays."""
-    if isinstance(v, float):
-        return high if v > high else v
     return v.clamp(max=high) if isinstance(v, Tensor) else np.minimum(v, high)
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from .._namespace import exact_arithmetic, reduced_products
 from .._project import interpolated
 from ..sets.strings import Strings
-from .calls import by_formulas, differentiated
+from .calls import by_formulas, differentiated, keep, kept
 from .small import ROUNDOFF, plain
 
 LEAST, MOST = 1e-12, 1e12
@@ -96,6 +96,8 @@ class _Ends(NamedTuple):
     second: Tensor
     matrix: Tensor | None
     """That takes positions to spans, `(bodies d, d m)`, unless it is large."""
+    signs: Tensor | None
+    """1 and -1 at the ends of each link, `(m, bodies)`, in the same case."""
 
     def spans(self, points: Tensor) -> Tensor:
         """p_i - p_j for each link."""
@@ -103,11 +105,12 @@ class _Ends(NamedTuple):
             return (points.flatten(1) @ self.matrix).view(points.shape[0], points.shape[2], -1)
         return (points.index_select(1, self.first) - points.index_select(1, self.second)).mT
 
-    def pushed(self, g: Tensor, pull: Tensor) -> Tensor:
-        """g less one end of each link pulled, and the other against it."""
-        if self.matrix is not None:
-            return torch.addmm(g.flatten(1), pull.flatten(1), self.matrix.mT, alpha=-1).view(g.shape)
-        return g.index_add(1, self.first, pull.mT, alpha=-1).index_add_(1, self.second, pull.mT)
+    def pushed(self, g: Tensor, link: Tensor, pull: Tensor) -> Tensor:
+        """g less one end of a link of each sample pulled, and the other against it: link is `(N,)`, pull `(N, d)`."""
+        if self.signs is not None:
+            return torch.addcmul(g, self.signs.index_select(0, link)[:, :, None], pull[:, None], value=-1)
+        first, second = (v.index_select(0, link)[:, None, None].expand(-1, 1, g.shape[-1]) for v in self[:2])
+        return g.scatter_add(1, first, -pull[:, None]).scatter_add_(1, second, pull[:, None])
 
 
 def _ends(links: Tensor, bodies: int, d: int, dtype: torch.dtype) -> _Ends | None:
@@ -125,10 +128,11 @@ def _read(links: bytes, bodies: int, d: int, dtype: torch.dtype) -> _Ends | None
         if min(first.min().item(), second.min().item()) < 0 or max(first.max().item(), second.max().item()) >= bodies:
             return None
         if bodies * first.numel() * d * d > DENSE:
-            return _Ends(first, second, None)
+            return _Ends(first, second, None, None)
         eye, each = torch.eye(bodies, dtype=dtype, device="cpu"), torch.eye(d, dtype=dtype, device="cpu")
-        signs = (eye[first] - eye[second]).T.reshape(bodies, 1, 1, -1) * each[:, :, None]
-        return _Ends(first, second, signs.reshape(bodies * d, -1))
+        signs = eye[first] - eye[second]
+        matrix = signs.T.reshape(bodies, 1, 1, -1) * each[:, :, None]
+        return _Ends(first, second, matrix.reshape(bodies * d, -1), signs)
 
 
 class _Solved(NamedTuple):
@@ -140,13 +144,13 @@ class _Solved(NamedTuple):
     away: Tensor
     """x - x0, `(N, bodies, d)`."""
     link: Tensor
-    """That which sets the weight, `(N, 1)`."""
-    spans: tuple[Tensor, ...]
-    """At x, and at the anchor unless all its bodies are in one place, `(N, d, m)`."""
-    square: Tensor
-    """Of their lengths at x, `(N, m)`."""
+    """That which sets the weight, `(N,)`."""
+    span: Tensor
+    """Of that link, `(N, d)`."""
+    span0: Tensor | None
+    """At the anchor, unless all its bodies are in one place."""
     steep: Any
-    """1 / length^2 of the links, a number or `(m,)`; or 1 / depth, `(N, m)`, unless all bodies are in one place."""
+    """1 / length^2 of that link, a number or `(N,)`; or 1 / depth, `(N,)`, unless all bodies are in one place."""
 
 
 def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solved | None:
@@ -157,14 +161,16 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         if not (least.item() >= LEAST and most.item() <= MOST):
             return None
     away, k = x - anchor, u * (d / 2 + 6) if strict else 0.0
-    spans = tuple([known.ends.spans(v) for v in ((x,) if together else (x, anchor))])
-    square, long0 = (spans[0] * spans[0]).sum(1), 0.0
-    if together:  # off by less than k at a length, twice, and the roundings of a square root and of what it divides
+    spans, spans0 = known.ends.spans(x), None if together else known.ends.spans(anchor)
+    square, long0 = (spans * spans).sum(1), 0.0
+    if (
+        spans0 is None
+    ):  # off by less than k at a length, twice, and the roundings of a square root and of what it divides
         steep: Any = (1 / longest) ** 2
         top, link = (square * (((1 + 2 * k + 4 * u) if strict else 1.0) ** 2 * steep)).max(-1, keepdim=True)
         raw = top[:, 0].clamp_(min=1).rsqrt_()
     else:
-        long0 = _norm(spans[1], 1)
+        long0 = (spans0 * spans0).sum(1).sqrt_()  # which is much quicker than a norm over rows
         depth = longest - long0
         if not depth.min().item() > 0:
             return None
@@ -179,7 +185,11 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         if not part.max().item() <= 0.01:
             return None
         eta = torch.where(raw < 1, torch.addcmul(raw, raw, part, value=-1), raw)
-    return _Solved(eta, raw, away, link, spans, square, steep)
+    span0 = None if spans0 is None else _one(spans0, link)
+    link, span = link[:, 0], _one(spans, link)
+    if isinstance(steep, Tensor):
+        steep = steep[link] if steep.ndim == 1 else steep.gather(1, link[:, None])[:, 0]
+    return _Solved(eta, raw, away, link, span, span0, steep)
 
 
 def _norm(v: Tensor, dim: int = -1) -> Tensor:
@@ -215,16 +225,14 @@ class _Line(torch.autograd.Function):
         solved = _solved(points, anchors, known, together)
         if solved is None:
             return None
-        ctx.rest = known, solved
-        if isinstance(known.lengths, Tensor):  # saved, so that a change of them is noticed
-            ctx.save_for_backward(x, anchor, known.links, known.lengths)
-        else:
-            ctx.save_for_backward(x, anchor, known.links)
+        ctx.known = known
+        held = (known.links, known.lengths) if isinstance(known.lengths, Tensor) else (known.links,)
+        keep(ctx, (x, anchor, *held), solved)
         return torch.lerp(anchor, x, solved.eta.view(*x.shape[:-2], 1, 1))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (x, anchor, *_), (known, solved) = ctx.saved_tensors, ctx.rest
+        ((x, anchor, *_), solved), known = kept(ctx), ctx.known
         if by_formulas(g):
             set = Strings(known.links, known.lengths)
             return *differentiated(
@@ -239,21 +247,23 @@ class _Line(torch.autograd.Function):
 
 def _pulled(solved: _Solved, g: Tensor, ends: _Ends, anchored: bool) -> tuple[Tensor, Tensor | None]:
     """The derivatives by x and, if that is asked for, by the anchor."""
-    eta, raw, away, link, spans, square, steep = solved
-    together, hard = len(spans) == 1, raw * (raw < 1)
-    if isinstance(steep, Tensor):
-        steep = steep[link[:, 0]] if together else steep.gather(1, link)[:, 0]
-    along, inner = (g * away).sum((-2, -1)) * hard, g * eta[:, None, None]
-    if together:  # outside the span has 1 / raw of its length, but for rounding
-        return ends.pushed(inner, _only(spans[0], link, along * (hard * hard * steep))), g - inner if anchored else None
-    pull = along * (hard * steep)
-    dx = ends.pushed(inner, _only(spans[0], link, pull / (square.gather(1, link)[:, 0].sqrt() + 1e-30)))
+    eta, raw, away, link, span, span0, steep = solved
+    along, inner = (g * away).sum((-2, -1)), g * eta[:, None, None]
+    if span0 is None:  # outside the span has 1 / raw of its length, but for rounding
+        pull = along * (raw**3 * (raw < 1)) * steep
+        return ends.pushed(inner, link, span * pull[:, None]), g - inner if anchored else None
+    pull = along * (raw**2 * (raw < 1)) * steep
+    dx = ends.pushed(inner, link, _unit(span) * pull[:, None])
     if not anchored:
         return dx, None
-    long0 = _norm(spans[1].gather(2, link[:, None].expand(-1, spans[1].shape[1], -1))[:, :, 0])
-    return dx, ends.pushed(g - inner, _only(spans[1], link, pull * (1 / raw - 1) / (long0 + 1e-30)))
+    return dx, ends.pushed(g - inner, link, _unit(span0) * (pull * (1 / raw - 1))[:, None])
 
 
-def _only(spans: Tensor, link: Tensor, pull: Tensor) -> Tensor:
-    """The span of one link of each sample, times a number, and 0 for the others."""
-    return spans * torch.zeros_like(spans[:, 0]).scatter_(1, link, pull[:, None])[:, None]
+def _one(spans: Tensor, link: Tensor) -> Tensor:
+    """The span of a link of each sample, `(N, d)`, for links `(N, 1)`."""
+    return spans.gather(2, link[:, None].expand(-1, spans.shape[1], -1))[:, :, 0]
+
+
+def _unit(span: Tensor) -> Tensor:
+    """The direction, 0 if there is none."""
+    return span / (_norm(span)[:, None] + 1e-30)
