@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ..common.drawing import COLOR, INK, MUTED, STYLE, canvas
+from ..common.drawing import COLOR, INK, MUTED, STYLE, canvas, ticks
 from ..common.store import Store
 from .config import Config
 from .summary import LABEL, Row, general, rows, seconds
@@ -112,8 +111,7 @@ def dress(ax: Axes, across: bool = True) -> None:
     ax.set_yscale("log")
     if across:
         ax.set_xscale("log")
-    for axis in (ax.xaxis, ax.yaxis) if across else (ax.yaxis,):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
     ax.grid(True, color=MUTED, alpha=0.25, lw=0.5)
+    for axis in (ax.xaxis, ax.yaxis) if across else (ax.yaxis,):
+        ticks(axis)
     ax.tick_params(labelsize=7.5)

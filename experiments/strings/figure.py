@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
 
-from ..common.drawing import COLOR, INK, LINE, MUTED, NAME, RED, STYLE, Discs, Segments, canvas
+from ..common.drawing import COLOR, INK, LINE, MUTED, NAME, RED, STYLE, Discs, Segments, canvas, ticks
 from ..common.store import Arrays, Store
 from .animation import SHOWN, Scene, animate
 from .claims import PAPER, results
@@ -206,11 +204,3 @@ def draw_box(ax: Axes, row: int, errors: np.ndarray, model: str) -> None:
         manage_ticks=False,
     )
     ax.plot(errors.mean(), row, "o", color=color, ms=4.5, label=model)
-
-
-def ticks(axis: Axis) -> None:
-    """1, 2, 5, 10 on a logarithmic axis, with lines across."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
-    axis.grid(True, color=MUTED, alpha=0.25, lw=0.5)
