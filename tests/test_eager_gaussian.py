@@ -273,7 +273,9 @@ def test_is_none_elsewhere() -> None:
     assert ask(GaussianKL(nn.Parameter(old[0]), old[1], EPSILON), x) is None
     assert ask(set, x, (old[0].clone().requires_grad_(), old[1])) is None
     assert ask(set, x, (old[0], 1.01 * old[1])) is None
-    assert ask(GaussianKL(*old, torch.tensor(EPSILON)), x) is None
+    assert ask(GaussianKL(*old, torch.tensor(EPSILON, requires_grad=True)), x) is None
+    assert ask(GaussianKL(*old, torch.full((len(x[0]), 1), EPSILON)), x) is None
+    assert ask(GaussianKL(*old, torch.tensor(EPSILON)), x) is not None
     assert ask(set, x, method="near") is None
     assert ask(set, (x[0].double(), x[1])) is None
     half = (old[0].half(), old[1].half())
@@ -370,3 +372,19 @@ def test_memory_can_still_be_resized(d: int) -> None:
     inset.torch.TrustRegion(0.01)(given[:2], given[2:])
     for v in given:
         v.untyped_storage().resize_(0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (3, 40), (2, 5, 3), (4,)])
+def test_rows_of_arrays(shape: tuple[int, ...]) -> None:
+    """As torch has them, NaN included: the largest, sums and products."""
+    a = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for v in (a, torch.where(a == a.max(), torch.nan, a)):
+        w = v.numpy()
+        for ours, theirs in (
+            (small.most(w), small.most(v)), (small.total(w), small.total(v)),
+            (small.product(w, 2 * w, 1), small.product(v, 2 * v, 1)),
+            *([(small.product(w, 2 * w, 2), small.product(v, 2 * v, 2))] if len(shape) > 1 else []),
+        ):  # fmt: skip
+            torch.testing.assert_close(torch.from_numpy(ours), theirs, equal_nan=True)
+        for ours, theirs in ((small.largest(w), small.largest(v)), (small.smallest(w), small.smallest(v))):
+            assert ours == theirs or (math.isnan(ours) and math.isnan(theirs))

@@ -89,6 +89,53 @@ def test_only_a_cpu_is_prepared_for() -> None:
     assert lines.prepared(Ball(zero, 1.0), x, zero, "chord", True) is None
 
 
+def policies(samples: int = 5) -> tuple[Tensor, Tensor]:
+    """Means and log-stds far from those of a standard normal."""
+    random = torch.Generator().manual_seed(samples)
+    return torch.randn(samples, 3, generator=random), 0.5 * torch.randn(samples, 3, generator=random)
+
+
+def kl(mean: Tensor, epsilon: float | Tensor = 0.05) -> inset.GaussianKL:
+    return inset.GaussianKL(mean, torch.zeros(3), epsilon, average=False, parameterization="log_std")
+
+
+@pytest.mark.parametrize("epsilon", [0.05, torch.tensor(0.05)])
+def test_a_second_call_for_policies_is_prepared(epsilon: float | Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what `project` does, with derivatives."""
+    set = kl(torch.zeros(3), epsilon)
+    layer = Projection(set, (torch.zeros(3), torch.zeros(3)))
+    layer(policies())
+    for asked in ("PREPARED", "project_checked"):
+        monkeypatch.setattr(inset.torch, asked, None)
+    for samples in (5, 8):
+        found = []
+        for apply in (layer, partial(inset.project, set)):
+            x = tuple([v.requires_grad_() for v in policies(samples)])
+            y = apply(x)
+            found.append([*y, *torch.autograd.grad(y[0].square().sum() + y[1].sum(), x)])
+        for ours, theirs in zip(*found, strict=True):
+            assert torch.equal(ours, theirs)
+    monkeypatch.undo()
+    for wrong in (policies()[0], policies()[:1], (torch.ones(5, 4), torch.ones(5, 4))):
+        with pytest.raises(inset.PointShapeError):
+            layer(wrong)
+    assert layer((torch.ones(0, 3), torch.ones(0, 3)))[0].shape == (0, 3)
+    far = (torch.full((5, 3), 1e30), torch.ones(5, 3))  # for the formulas
+    assert torch.equal(layer(far)[0], inset.project(set, far)[0])
+
+
+@pytest.mark.parametrize("changed", ["mean", "anchor 0", "anchor 1"])
+def test_a_layer_for_policies_notices_changes(changed: str) -> None:
+    mean, anchor = torch.zeros(3), (torch.zeros(3), torch.zeros(3))
+    layer = Projection(kl(mean), anchor)
+    before = layer(policies())
+    {"mean": mean, "anchor 0": anchor[0], "anchor 1": anchor[1]}[changed].add_(0.01)
+    after = layer(policies())
+    assert not torch.equal(after[0], before[0])
+    for ours, theirs in zip(after, inset.project(kl(mean), policies(), anchor), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 # -- anchors that are given in each call -------------------------------------------------------------------------
 
 LINKS = torch.tensor([[0, 1], [1, 2]])

@@ -98,9 +98,9 @@ class Shortcut:
     def __init__(
         self,
         call: Callable[..., Point],
-        x: Tensor,
-        anchor: Tensor | None,
-        event: int,
+        x: Point,
+        anchor: Point | None,
+        event: Any,
         options: tuple[Any, ...],
         held: list[tuple[dict[str, Any], str]],
     ) -> None:
@@ -115,12 +115,12 @@ class Shortcut:
         self.arrays = [(v, v._version) for _, _, v in self.held if isinstance(v, Tensor)]
 
     def applies(self, x: Any, anchor: Any, options: tuple[Any, ...]) -> bool:
-        if type(x) not in PLAIN or _like(x, self.event) != self.like or x.numel() == 0 or options != self.options:
+        if _like(x, self.event) != self.like or options != self.options:
             return False
         if anchor is None or self.anchor_like is None:
             if anchor is not self.anchor_like:
                 return False
-        elif type(anchor) not in PLAIN or _like(anchor, self.event) != self.anchor_like:
+        elif _like(anchor, self.event) != self.anchor_like:
             return False
         for where, name, value in self.held:
             if where.get(name) is not value:
@@ -128,12 +128,21 @@ class Shortcut:
         for array, version in self.arrays:
             if array._version != version or array.requires_grad or not watchable(array):
                 return False
-        return usual(x) and not (x.is_cpu and reduced_products(x))
+        leaf = leaves(x)[0] if isinstance(x, tuple) else x
+        return usual(leaf) and not (leaf.is_cpu and reduced_products(leaf))
 
 
-def _like(x: Tensor, event: int) -> tuple[Any, ...]:
-    """What points of one kind have in common; of fewer dimensions than those of an event there are none."""
-    return x.dtype, x.device, x.shape[-event:]
+def _like(x: Any, event: Any) -> tuple[Any, ...] | None:
+    """What points of one kind have in common; of fewer dimensions than those of an event there are none.
+
+    None for what is no point, or empty, or a tracer's.
+    """
+    if isinstance(event, int):
+        return (x.dtype, x.device, x.shape[-event:]) if type(x) in PLAIN and x.numel() else None
+    if type(x) is not tuple or len(x) != len(event):
+        return None
+    found = [_like(v, k) for v, k in zip(x, event, strict=True)]
+    return None if None in found else tuple(found)
 
 
 def shortcut(
@@ -149,12 +158,12 @@ def shortcut(
     That is where its arrays are parameters, to which torch may give other numbers without a sign of it, or of
     inference mode.
     """
-    if torch.is_inference_mode_enabled() or not isinstance(event, int):  # what is prepared there is not for derivatives
+    if torch.is_inference_mode_enabled() or _like(x, event) is None:  # what is prepared there is not for derivatives
         return None
     held = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
     parts = [(modules, "fields")]
     if anchor is None:
-        held.append((modules["anchor_point"]._buffers, "0"))
+        held += [(modules["anchor_point"]._buffers, str(k)) for k in range(len(leaves(x)))]
         parts.append((modules, "anchor_point"))
     if any([where.get(name) is None or not watchable(where[name]) for where, name in held]):
         return None

@@ -14,9 +14,8 @@ from . import _eager
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
-from ._eager import lines, strings
+from ._eager import gaussian, lines, strings
 from ._eager.calls import usual
-from ._eager.gaussian import region as quick_region
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
 from ._gaussian import Parameterization
@@ -38,11 +37,11 @@ from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
 
-PREPARED: list[Callable[..., Any]] = [lines.prepared]
+PREPARED: list[Callable[..., Any]] = [lines.prepared, gaussian.prepared]
 """Asked in turn for g(x), or for a function of x and of points like it that a layer may call again."""
 ANCHORED: list[Callable[..., Any]] = [strings.prepared]
 """Asked in turn for a function of points and of an anchor, which is g(x) or None, that a layer may call again."""
-REGIONS: list[Callable[..., Any]] = [quick_region]
+REGIONS: list[Callable[..., Any]] = [gaussian.region]
 """Asked in turn for what a `TrustRegion` returns."""
 if torch.version.cuda is not None and find_spec("triton") is not None:
     from ._kernels import fused, prepared, region

@@ -13,18 +13,20 @@ at most epsilon: that bounds q and e. For other anchors, learned policies and se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._project import project_checked
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
 from . import gaussian_line as line
 from .calls import by_formulas, differentiated, keep, kept
 from .gaussian_few import Line as LineOfFew
 from .gaussian_line import Pair
-from .small import ROUNDOFF, array, at_least, engine, largest, plain, product, quiet, tensor
+from .small import ROUNDOFF, array, at_least, engine, largest, plain, product, quiet, smallest, tensor
 
 MOST = 1.0
 """Of epsilon: bounds of the changes at y are good up to there."""
@@ -40,12 +42,29 @@ def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Pair | No
     return region(x, (set.mean, set.covariance), set.epsilon, layout, method, strict)
 
 
+def prepared(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Callable[[Any], Pair] | None:
+    """A function of points like these, which is g(x), or None where this does not apply."""
+    if type(set) is not GaussianKL or not _same(anchor, (set.mean, set.covariance)):
+        return None
+    old, layout = (set.mean, set.covariance), Layout(set.average, set.diagonal, set.parameterization)
+    if region(x, old, set.epsilon, layout, method, strict) is None:
+        return None
+
+    def call(x: Any) -> Pair:
+        y = region(x, old, set.epsilon, layout, method, strict)
+        return project_checked(set, x, anchor, method, strict, False)[0] if y is None else y
+
+    return call
+
+
 def region(x: Any, old: Any, epsilon: Any, layout: Layout, method: Any, strict: bool) -> Pair | None:
     """The same for the set and the anchor of an old policy; shapes that are not of two policies are None as well."""
     if not layout.diagonal or method not in ("paper", "chord", "ray") or type(x) is not tuple or type(old) is not tuple:
         return None
     if len(x) != 2 or len(old) != 2 or not plain(*x, *old) or old[0].requires_grad or old[1].requires_grad:
         return None
+    if isinstance(epsilon, Tensor) and epsilon.ndim == 0 and epsilon.is_cpu and not epsilon.requires_grad:
+        epsilon = epsilon.item()
     if not isinstance(epsilon, (int, float)) or not 0 < epsilon <= MOST:
         return None
     event, shape = 2 if layout.average else 1, x[0].shape
@@ -88,13 +107,13 @@ class _Solved(NamedTuple):
 
     eta: Any
     pull: Any
-    """What multiplies z / std in the derivative of eta by the means."""
+    """What multiplies (m - mq) / std^2 in the derivative of eta by the means."""
     turn: Any
     """And the slopes in that by the scales."""
     shift: Any
     """m - mq."""
-    z: Any
-    std: Any
+    steep: Any
+    """(m - mq) / std^2."""
     change: Any
     """The new scales less the old ones."""
     slopes: Any
@@ -105,14 +124,16 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, stric
     """None where h is not finite, or rounding leaves nothing of epsilon."""
     xp, kind, event, u = engine(x[0]), layout.parameterization, 2 if layout.average else 1, ROUNDOFF[x[0].dtype]
     center, scale = array(xp, old[0]), array(xp, old[1])
-    if kind != "log_std" and not scale.min() >= torch.finfo(x[0].dtype).smallest_normal:
+    low, high = line.EXTREME[kind]
+    if not (smallest(scale) >= low and largest(scale) <= high):
         return None
     shift, change = array(xp, x[0]) - center, array(xp, x[1]) - scale
-    std = scale if kind == "cholesky" else xp.sqrt(scale) if kind == "covariance" else xp.exp(scale)
-    wide = std[..., None, :] if event == 2 else std
+    inverse = xp.exp(-2 * scale) if kind == "log_std" else 1 / (scale if kind == "covariance" else scale * scale)
+    if event == 2:
+        inverse = inverse[..., None, :]
     states, d = shift.shape[-2] if event == 2 else 1, shift.shape[-1]
-    z = shift / wide
-    q = product(z, z, event) / states
+    steep = shift * inverse
+    q = product(shift, steep, event) / states
     e = change if kind == "log_std" else change / scale
     phi, slopes = line.spread(xp, e, kind, epsilon)
     h = (q + phi) / 2 - epsilon
@@ -121,8 +142,6 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, stric
     far = size = 0.0
     if strict:
         far = largest(abs(scale)) if kind == "log_std" else 0.0
-        if not far <= line.MOST_LOG:
-            return None
         off, size = line.error(e, slopes, kind, u, far)
         h = h + u * (states * d + 10) * q + (off + 2.1 * u * epsilon)
     out = at_least(h, 0.0)
@@ -136,13 +155,13 @@ def _solved(x: Pair, old: Pair, epsilon: float, layout: Layout, ray: bool, stric
     eta = t
     if strict:
         fixed, slip, bend, push = line.margin(kind, epsilon, states * d, d, u, far)
-        w = center / wide
-        error = slip + bend * (t * size) + push * (product(w, w, event) / states) ** 0.5
+        away = product(center, center * inverse, event) / states
+        error = slip + bend * (t * size) + push * away**0.5
         if not largest(error) <= line.MOST_LOST * epsilon or 2 * fixed >= line.MOST_LOST * epsilon:
             return None
         eta = t - t * outside * error / (epsilon - 2 * fixed + error)
     slopes = slopes if kind == "log_std" else slopes / scale
-    return _Solved(eta, pull / states, turn, shift, z, std, change, slopes)
+    return _Solved(eta, pull / states, turn, shift, steep, change, slopes)
 
 
 class _Line(torch.autograd.Function):
@@ -162,13 +181,15 @@ class _Line(torch.autograd.Function):
         if by_formulas(*g):
             formula = line.formulas((center, old), epsilon, layout, method, strict)
             return *differentiated(ctx, formula, (means, scales), g), None
-        eta, pull, turn, shift, z, std, change, slopes = solved
+        eta, pull, turn, shift, steep, change, slopes = solved
         xp, event = engine(means), 2 if layout.average else 1
         pushed, bent = array(xp, g[0]), array(xp, g[1])
         with quiet(xp):  # also of gradients that are not finite
             along = product(pushed, shift, event) + product(bent, change, 1)
-            inward = along * pull / std
-            ds = bent * eta + slopes * (along * turn)
+            inward, ds = along * pull, bent * eta
+            ds += slopes * (along * turn)
             if event == 2:
-                eta, inward = eta[..., None], inward[..., None, :]
-            return tensor(pushed * eta + z * inward), tensor(ds), None
+                eta, inward = eta[..., None], inward[..., None]
+            dm = pushed * eta
+            dm += steep * inward
+            return tensor(dm), tensor(ds), None

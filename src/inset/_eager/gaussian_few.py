@@ -16,11 +16,9 @@ from torch import Tensor
 
 from .._gaussian import Parameterization
 from .calls import by_formulas, differentiated
-from .gaussian_line import MOST_LOST, NEWTONS, Pair, cut, enough, first, formulas, highest, margin
+from .gaussian_line import EXTREME, MOST_LOST, NEWTONS, Pair, cut, enough, first, formulas, highest, margin
 from .small import ROUNDOFF, SMALL
 
-EXTREME = {"covariance": (1e-24, 1e24), "cholesky": (1e-12, 1e12), "log_std": (-27.0, 27.0)}
-"""Old scales between which no square that counts, and no inverse, leaves the range of float32."""
 Numbers = list[float]
 
 

@@ -13,7 +13,7 @@ from .. import _gaussian as gaussian
 from .._project import interpolated
 from .._trust_region import Layout
 from ..sets.gaussian_kl import GaussianKL
-from .small import at_least, at_most, largest, most, product, total
+from .small import at_least, at_most, largest, most, product, smallest, total
 
 NEWTONS = 12
 """At most; three or four do."""
@@ -23,8 +23,8 @@ MOST_LOST = 0.09
 """Of epsilon, to rounding."""
 FARTHEST = 1e8
 """Standard deviations up to which squares do not overflow."""
-MOST_LOG = 87.0
-"""Logarithms, whatever their sign, of what is neither small nor large for a float32."""
+EXTREME = {"covariance": (1e-24, 1e24), "cholesky": (1e-12, 1e12), "log_std": (-27.0, 27.0)}
+"""Old scales between which no square that counts, and no inverse, leaves the range of float32."""
 Kind = gaussian.Parameterization
 Pair = tuple[Tensor, Tensor]
 
@@ -42,18 +42,19 @@ def highest(states: int) -> float:
 
 def spread(xp: Any, e: Any, kind: Kind, epsilon: float) -> tuple[Any, Any]:
     """sum phi(e) and the slopes phi'(e), beyond the cut along the tangent; see `_gaussian.CURVES`."""
+    end = cut(kind, epsilon)
     if kind == "log_std":
-        inner = at_most(e, cut(kind, epsilon))
+        inner = e if largest(e) <= end else at_most(e, end)
         twice = inner + inner
         growth = xp.expm1(twice)
         phi, slopes = growth - twice, growth + growth
     else:
-        inner = at_least(e, cut(kind, epsilon))
+        inner = e if smallest(e) >= end else at_least(e, end)
         slopes = inner / (inner + 1)
         phi = inner - xp.log1p(inner)
         if kind == "cholesky":
             phi, slopes = inner * inner + (phi + phi), slopes * (inner + 2) * 2
-    return total(phi + slopes * (e - inner), 1), slopes
+    return total(phi if inner is e else phi + slopes * (e - inner)), slopes
 
 
 @lru_cache
@@ -112,16 +113,15 @@ def error(e: Any, slopes: Any, kind: Kind, u: float, far: float) -> tuple[Any, A
     `far` is the largest old logarithm.
     """
     sizes, d = abs(e), e.shape[-1]
-    size, widest = total(sizes, 1), most(sizes)
+    size, widest = total(sizes), most(sizes)
     k = u * (d + 10)
     if kind == "log_std":
         off = 2.01 * u * widest + 4.01 * u * far
         # e^2e + 1 = slope / 2 + 2
         return (most(slopes) * 0.51 + 2.1) * (k * size + (size + d * off) * off * 2.01), size
     square = 2.01 if kind == "covariance" else widest + 4.01
-    return k * (
-        square * size + (widest + 1.01) * total(abs(slopes), 1)
-    ), size  # beyond the cut a slope counts as often as e
+    # beyond the cut a slope counts as often as e
+    return k * (square * size + (widest + 1.01) * total(abs(slopes))), size
 
 
 @lru_cache

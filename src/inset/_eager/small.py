@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,22 @@ def engine(x: Tensor) -> Any:
 def array(xp: Any, v: Tensor) -> Any:
     """The tensor as an array of the namespace, in the same memory; torch is not told, or it would never resize it."""
     v = v.detach() if v.requires_grad else v
-    return np.from_dlpack(v.resolve_neg()) if xp is np else v
+    return np.from_dlpack(_Memory(v.resolve_neg())) if xp is np else v
+
+
+class _Memory:
+    """What NumPy asks a tensor for, which takes that itself three times as long."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return torch.to_dlpack(self.tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the CPU
 
 
 def tensor(v: Any) -> Tensor:
@@ -76,16 +92,35 @@ def largest(v: Any) -> float:
     return v.max().item() if isinstance(v, Tensor) else v.item(v.argmax())  # where NumPy is quicker, and NaN stays too
 
 
+def smallest(v: Any) -> float:
+    """Likewise."""
+    return v.min().item() if isinstance(v, Tensor) else v.item(v.argmin())
+
+
 def most(v: Any) -> Any:
-    """The largest on the last axis, `(*batch, 1)`."""
-    return v.amax(-1, keepdim=True) if isinstance(v, Tensor) else v.max(-1, keepdims=True)
+    """The largest on the last axis, `(*batch, 1)`; that of many short rows takes NumPy less by columns."""
+    if isinstance(v, Tensor):
+        return v.amax(-1, keepdim=True)
+    d = v.shape[-1]
+    if d * d > v.size:
+        return v.max(-1, keepdims=True)
+    return v.reshape(-1, d).T.copy().max(0).reshape(*v.shape[:-1], 1)
 
 
-def total(v: Any, event: int) -> Any:
-    """The sum over the last axes, in the same way."""
-    return v.sum(-1, keepdims=True) if event == 1 else v.sum((-2, -1), keepdims=True)[..., 0]
+def total(v: Any) -> Any:
+    """The sum over the last axis, in the same way; a product is quicker than NumPy's sum."""
+    return v.sum(-1, keepdim=True) if isinstance(v, Tensor) else (v @ _ones(v.shape[-1], v.dtype))[..., None]
+
+
+@lru_cache
+def _ones(d: int, dtype: Any) -> Any:
+    return np.ones(d, dtype)
 
 
 def product(a: Any, b: Any, event: int) -> Any:
-    """The sum of a b, in the same way."""
-    return total(a * b, event)
+    """The sum of a b over the last axes, one or two, in the same way."""
+    if isinstance(a, Tensor):
+        return (a * b).sum(-1, keepdim=True) if event == 1 else (a * b).sum((-2, -1), keepdim=True)[..., 0]
+    if event == 2:
+        a, b = (v.reshape(*v.shape[:-2], -1) for v in (a, b))
+    return np.vecdot(a, b)[..., None]
