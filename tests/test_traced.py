@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import GraphModule
 
 from inset import GaussianKL, Strings
+from inset._eager.gaussian_line import first, spread
+from inset._eager.small import product
 from inset._project import interpolated
 from inset._traced import gaussian, strings
 from inset._trust_region import Layout
@@ -114,6 +117,19 @@ def test_regions_of_scales_that_are_hardly_numbers(kind: Any, scale: float, samp
     layer = TrustRegion(average=False, parameterization=kind)
     for y in (gaussian.region(new, old, 0.01, layout, "ray", True), set_project(set, new, old), layer(new, old)):
         assert y is not None and y[0].isnan().all()
+
+
+@pytest.mark.parametrize("scale", (1.2e-38, 2e-38, 1e-37))
+def test_regions_of_the_smallest_scales(scale: float) -> None:
+    """Where means are no normal numbers, and as far apart however small they are."""
+    epsilon, layout, random = 1e-6, Layout(False, True, "cholesky"), torch.Generator().manual_seed(0)
+    old = torch.zeros(3000, 3), torch.full((3000, 3), scale)
+    new = scale * 0.005 * torch.randn(3000, 3, generator=random), old[1]
+    y = gaussian.region(new, old, epsilon, layout, "ray", True)
+    assert y is not None
+    for dtype in (torch.float32, torch.float64):
+        set = GaussianKL(old[0].to(dtype), old[1].to(dtype), epsilon, *layout)
+        assert (set.h((y[0].to(dtype), y[1].to(dtype))) <= 0).all()
 
 
 @pytest.mark.parametrize("length", (1e-45, 1e-40, 3e-40, 1e-38))
@@ -239,3 +255,24 @@ def test_compiled_strings_have_few_sums() -> None:
     there, back = programs(lambda x: layer(x, anchor=x.detach().mean(-2, keepdim=True).expand(x.shape)), x)
     assert sums(there) <= 8 and sums(back) <= 3
     assert len([node for node in back.graph.nodes if node.op == "placeholder"]) <= 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_newton_steps_are_enough(kind: Any) -> None:
+    """For any changes of means and scales, however many of them there are."""
+    random, left = np.random.default_rng(0), []
+    for k in range(60):
+        epsilon, count, d = float(10 ** random.uniform(-6, 0)), 2000, 1 + k % 5
+        sizes = np.exp(random.uniform(-12, 12, (count, 1)) - random.uniform(0, 8, (count, d)))
+        e = sizes * (random.standard_normal((count, d)), np.ones((1, d)), -np.ones((1, d)))[k % 3]
+        q = np.exp(random.uniform(-40, 20, (count, 1))) * random.integers(0, 2, (count, 1))
+        outside = (q + spread(np, e, kind, epsilon)[0])[:, 0] > 2 * epsilon
+        e, q = e[outside], q[outside]
+        t = np.minimum(first(kind, epsilon, q, product(e, e, 1)), 1.0)
+        for _ in range(gaussian.newtons(kind, epsilon)):
+            phi, slopes = spread(np, t * e, kind, epsilon)
+            t = np.minimum(t - (t * t * q + phi - 2 * epsilon) / (2 * t * q + product(slopes, e, 1)), 1.0)
+        over = (t * t * q + spread(np, t * e, kind, epsilon)[0]) / epsilon - 2
+        assert over.max() <= 1.01e-9
+        left.append(over.max())
+    assert max(left) > 1e-10  # no step too many

@@ -10,14 +10,16 @@ In float64, where no square of a float32 overflows, and what Newton steps leave 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .._eager.calls import differentiated, transformed
 from .._eager.gaussian import MOST
-from .._eager.gaussian_line import NEWTONS, Pair, formulas
+from .._eager.gaussian_line import NEWTONS, Kind, Pair, first, formulas, spread
 from .._namespace import is_exporting, keep, total
 from .._ray import over_event
 from .._trust_region import Layout
@@ -91,20 +93,40 @@ def _root(q: Tensor, change: Tensor, set: GaussianKL) -> tuple[Tensor, Tensor]:
 
     As in `_eager/gaussian_line.py`, whose steps these are.
     """
-    old, twice, e = set.covariance, 2 * float(set.epsilon), set._relative(set.covariance + change)
-    square = total(e * e) * (0.5 if set.parameterization == "covariance" else 2.0)
+    old, epsilon, kind = set.covariance, float(set.epsilon), set.parameterization
+    twice, e = 2 * epsilon, set._relative(old + change)
 
     def at(t: Tensor) -> tuple[Tensor, Tensor]:
         scales = old + t[..., None] * change
         over = t * t * q + set._spread(scales) - twice
         return over, 2 * t * q + total(set._slopes(set._relative(scales)) * e) + 1e-300
 
-    t = torch.clamp((twice / (q + square + 1e-300)) ** 0.5, max=1.0)
-    for _ in range(NEWTONS):
+    t = torch.clamp(first(kind, epsilon, q, total(e * e)), max=1.0)
+    for _ in range(newtons(kind, epsilon)):
         over, steep = at(t)
         t = torch.clamp(t - over / steep, max=1.0)
     over, steep = at(t)
     return t * (twice / (twice + over.relu())), steep
+
+
+@lru_cache
+def newtons(kind: Kind, epsilon: float) -> int:
+    """After how many Newton steps 1e-9 of epsilon is left at most; a program has them all, one after another.
+
+    Up to an epsilon of 0.1 none takes more than one scale that grows or shrinks alone, where the t of small changes is
+    the farthest off. Above, variances may.
+    """
+    if epsilon > 0.1:
+        return NEWTONS
+    e = np.array([[1e9], [-1e9]])  # where t is not cut off at 1
+    t = first(kind, epsilon, 0.0, e * e)
+    for k in range(NEWTONS):
+        phi, slopes = spread(np, t * e, kind, epsilon)
+        over = phi - 2 * epsilon
+        if k and over.max() <= 1e-9 * epsilon:
+            return k
+        t = t - over / (slopes * e)
+    return NEWTONS
 
 
 def _rounding(q: Tensor | float, slip: Tensor | float, set: GaussianKL, scales: Tensor, size: Tensor, k: int) -> Tensor:
@@ -122,7 +144,7 @@ def _kept(q: Tensor, scales: Tensor, set: GaussianKL) -> Tensor:
     old, u, epsilon = set.covariance, ROUNDOFF, float(set.epsilon)
     std = set._known_std(SMALLEST)
     std = std[..., None, :] if set.average else std
-    far = _mean((set.mean / std) ** 2, set) ** 0.5
+    far = _mean(((abs(set.mean) + SMALLEST) / std) ** 2, set) ** 0.5  # below that numbers are as far apart
     fixed = _rounding(0.0, 8 * u * far, set, old, 8 * u * abs(old), 4)
     error = fixed + _rounding(q, 8 * u * far + 4 * u * q**0.5, set, scales, 4 * u * (abs(scales) + abs(old)), 2)
     room = epsilon - 2 * fixed
