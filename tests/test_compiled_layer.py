@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo import compiled_autograd
 
 import inset
 from inset import Ball, Box, PointShapeError, Polytope, Product, Strings, Sublevel
@@ -193,3 +194,20 @@ def test_errors_found_within() -> None:
     layer.fields.b = torch.ones(1).double()
     with pytest.raises(RuntimeError, match="m is 3 in A but 1 in b"):
         torch.compile(layer, backend="eager")(far)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # at which torch looks itself
+@pytest.mark.parametrize("shape", [(4, 3), (5, 4, 3), (5000, 4, 3)])
+def test_compiled_autograd(shape: tuple[int, ...]) -> None:
+    """Of a forward pass that was not compiled: one Gaussian, a batch by NumPy, a large one by torch."""
+    random = torch.Generator().manual_seed(0)
+    wide = (*shape[:-2], shape[-1])
+    x = tuple([torch.randn(*size, generator=random).requires_grad_() for size in (shape, wide)])
+    mean, log_std = TrustRegion()(x, (torch.zeros(shape), torch.zeros(wide)))  # type: ignore[arg-type]
+    loss = mean.square().sum() + log_std.sum()
+    expected = torch.autograd.grad(loss, x, retain_graph=True)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        loss.backward()
+    for v, slope in zip(x, expected, strict=True):
+        assert v.grad is not None
+        torch.testing.assert_close(v.grad, slope)

@@ -119,3 +119,14 @@ def test_what_a_layer_gives_is_made_here(monkeypatch: pytest.MonkeyPatch) -> Non
         for d in (4, 30):
             TrustRegion(average=average)((torch.ones(6, d), torch.zeros(d)), (torch.zeros(6, d), torch.zeros(d)))
     assert seen == [4]
+
+
+def test_gradients_beyond_the_largest_number() -> None:
+    """Are infinite, as by the formulas; torch takes no such number for a factor."""
+    old = torch.zeros(1, 2), torch.zeros(2)
+    means = torch.full((1, 2), 0.0035, requires_grad=True)
+    y = eager.region((means, torch.zeros(2)), old, 1e-5, Layout(True, True, "log_std"), "chord", True)
+    assert y is not None
+    for size, sign in ((1e36, -1), (-1e36, 1), (math.nan, 0)):
+        (slope,) = torch.autograd.grad(y[0], means, torch.full_like(means, size), retain_graph=True)
+        assert bool((slope == sign * math.inf).all() if sign else slope.isnan().all())

@@ -46,6 +46,13 @@ def test_projecting_numpy_imports_no_framework() -> None:
     assert imported(work, "torch", "jax") == []
 
 
+def test_default_device_at_import() -> None:
+    """It is not that of what fast paths keep, which are for a CPU."""
+    work = "torch.set_default_device('meta'); import inset.torch; torch.set_default_device(None)"
+    call = "inset.project(inset.Ball(torch.zeros(2), 1.0), torch.full((3, 2), 4.0), torch.zeros(2))"
+    assert python(f"import torch, inset; {work}; print({call}.device)") == "cpu"
+
+
 def test_public_names() -> None:
     """`__all__` is sorted, complete, and what `from inset import *` gives."""
     assert len(inset.__all__) == len(set(inset.__all__))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch._C._distributed_c10d import HashStore
 
 from inset import Ball, Box, Polytope, Strings
 from inset._eager import calls
@@ -68,6 +69,23 @@ def test_memory_that_others_write_to_is_read_at_each_call(shared: str) -> None:
         assert size - 1e-12 < project(set, x, anchor).max() <= size
         if shared == "processes":  # which a layer is to see too
             assert size - 1e-12 < layer(x).max() <= size
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def test_what_collectives_write_is_read_at_each_call(process_group: None) -> None:
+    """They do so without a sign of it, as through `.data`."""
+    radius, anchor, x = torch.tensor(1.0), torch.zeros(2), torch.full((1, 2), 5.0)
+    layer = Projection(Ball(anchor, radius), anchor)
+    for size in (1.0, 0.5, 0.25):
+        radius.data.fill_(size)
+        for y in (layer(x), project(Ball(anchor, radius), x, anchor)):
+            assert size - 1e-5 < y.norm() <= size
 
 
 def ball(field: Tensor) -> tuple[Any, Tensor]:

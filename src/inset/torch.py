@@ -63,7 +63,8 @@ class Projection(nn.Module):
     that depends on the input is passed in the call.
 
     What depends on the arrays alone is computed once, and again when they change, in place or by other arrays. A change
-    through `.data` does not show. Arrays in memory of NumPy are copied, since nobody tells when it changes.
+    through `.data`, or by a library that was given the memory, does not show. Arrays in memory of NumPy are copied,
+    since nobody tells when it changes; in a process group of `torch.distributed` nothing is remembered.
 
     `nonfinite="propagate"` returns NaN for a sample that holds NaN or inf; `"anchor"` returns the anchor.
 

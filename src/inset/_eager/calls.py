@@ -36,7 +36,9 @@ def usual(x: Tensor) -> bool:
 
 def by_formulas(*g: Tensor) -> bool:
     """Whether a derivative goes through the formulas of the set: if it is to be differentiated, or for batches of g."""
-    return torch.is_grad_enabled() or transformed() or any([is_legacy_batchedtensor(v) for v in g])
+    if torch.is_grad_enabled() or transformed():
+        return True
+    return not torch.compiler.is_compiling() and any([is_legacy_batchedtensor(v) for v in g])
 
 
 def differentiated(ctx: Any, formula: Callable[..., Any], inputs: tuple[Tensor, ...], g: Any) -> tuple[Any, ...]:
@@ -115,9 +117,10 @@ def remembered(kind: Any, fields: tuple[Any, ...], anchor: Tensor) -> Any:
 def watchable(v: Tensor) -> bool:
     """Whether the tensor says if it was changed in place: not if others than torch write to its memory, as NumPy may.
 
-    Memory that torch did not allocate cannot be resized; other processes see what is shared.
+    Memory that torch did not allocate cannot be resized; other processes see what is shared. Nor do the collectives of
+    `torch.distributed` leave a sign.
     """
-    if v.is_inference():
+    if v.is_inference() or (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return False
     return not v.is_cpu or (v.untyped_storage().resizable() and not v.is_shared())
 

@@ -97,7 +97,9 @@ class Line(torch.autograd.Function):
         ds = torch.tensor(
             [eta * b + turn * v for b, v in zip(bent, slopes, strict=True)], dtype=means.dtype, device=means.device
         )
-        return torch.add(g[0] * eta, steep, alpha=along * pull), ds.reshape(scales.shape), None
+        inward = along * pull
+        inward = inward if abs(inward) <= torch.finfo(means.dtype).max else inward * math.inf  # or torch would raise
+        return torch.add(g[0] * eta, steep, alpha=inward), ds.reshape(scales.shape), None
 
 
 def _dot(a: Tensor, b: Tensor) -> float:

@@ -90,7 +90,7 @@ def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
     return kind.count(fields, x) <= LARGEST and not reduced_products(x)
 
 
-ONE, ZERO = ({dtype: torch.tensor(v, dtype=dtype) for dtype in (torch.float32, torch.float64)} for v in (1.0, 0.0))
+ONE, ZERO = ({k: torch.tensor(v, dtype=k, device="cpu") for k in (torch.float32, torch.float64)} for v in (1.0, 0.0))
 """A number as a tensor takes torch half the time."""
 
 

@@ -45,7 +45,10 @@ def engine(x: Tensor) -> Any:
 def array(xp: Any, v: Tensor) -> Any:
     """The tensor as an array of the namespace, in the same memory; torch is not told, or it would never resize it."""
     v = v.detach() if v.requires_grad else v
-    return np.from_dlpack(_Memory(v.resolve_neg())) if xp is np else v
+    if xp is torch:
+        return v
+    v = v.resolve_neg()
+    return v.numpy() if torch.compiler.is_compiling() else np.from_dlpack(_Memory(v))  # what compiled autograd knows
 
 
 class _Memory:
