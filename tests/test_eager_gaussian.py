@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import grad
 
 import inset.torch
-from inset import GaussianKL, _project
+from inset import GaussianKL, _fast
 from inset._eager import gaussian as eager
 from inset._eager import small
 from inset._project import interpolated
@@ -36,10 +36,10 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def hooked() -> Iterator[None]:
     """`project` asks the fast path."""
-    before = list(_project.FUSED)
-    _project.FUSED.insert(0, eager.fused)
+    before = list(_fast.FUSED)
+    _fast.FUSED.insert(0, eager.fused)
     yield
-    _project.FUSED[:] = before
+    _fast.FUSED[:] = before
 
 
 def written(log_std: Tensor, kind: str) -> Tensor:

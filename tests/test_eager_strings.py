@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import grad
 
 import inset
-from inset import Strings, _project
+from inset import Strings, _fast
 from inset._eager import strings as eager
 from inset._project import interpolated
 from inset.torch import Projection
@@ -25,10 +25,10 @@ BODIES = 6  # of which the last is held by no string
 @pytest.fixture
 def hooked() -> Iterator[None]:
     """`project` asks the fast path."""
-    before = list(_project.FUSED)
-    _project.FUSED.insert(0, eager.fused)
+    before = list(_fast.FUSED)
+    _fast.FUSED.insert(0, eager.fused)
     yield
-    _project.FUSED[:] = before
+    _fast.FUSED[:] = before
 
 
 def strings(lengths: str, dtype: torch.dtype) -> Strings:

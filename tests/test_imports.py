@@ -53,6 +53,16 @@ def test_default_device_at_import() -> None:
     assert python(f"import torch, inset; {work}; print({call}.device)") == "cpu"
 
 
+def test_tensors_go_the_fast_paths_without_the_front_end() -> None:
+    """They are loaded with the first call, be it in a program that is compiled."""
+    call = "import torch, inset\nx = torch.full((3, 2), 4.0, requires_grad=True)\n"
+    call += "def go(x): return inset.project(inset.Ball(torch.zeros(2), 1.0), x, torch.zeros(2))\n"
+    assert imported(f"{call}go(x)", "inset._eager.lines", "inset.torch", "torch._dynamo") == ["inset._eager.lines"]
+    assert python(f"{call}print(go(x).grad_fn.name())") == "_LineBackward"
+    program = "torch.compile(go, fullgraph=True, backend='eager')"
+    assert python(f"{call}print(torch.allclose({program}(x), go(x)))") == "True"
+
+
 def test_public_names() -> None:
     """`__all__` is sorted, complete, and what `from inset import *` gives."""
     assert len(inset.__all__) == len(set(inset.__all__))

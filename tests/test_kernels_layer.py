@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 import inset._kernels as kernels
-import inset.torch as front
-from inset import LMI, Ball, Box, GaussianKL, PointShapeError, Polytope, SecondOrderCone, Strings
+from inset import LMI, Ball, Box, GaussianKL, PointShapeError, Polytope, SecondOrderCone, Strings, _fast
 from inset._fields import leaves, map_point
 from inset.torch import Projection
 
@@ -31,8 +30,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return kernels.prepared(*call)
 
     monkeypatch.setattr(kernels, "_on_gpu", lambda x: True)
-    monkeypatch.setattr(front, "PREPARED", [prepared])
-    monkeypatch.setattr("inset._project.FUSED", [kernels.fused, *front.FUSED])
+    monkeypatch.setattr(_fast, "PREPARED", [prepared])
+    monkeypatch.setattr(_fast, "FUSED", [kernels.fused, *_fast.FUSED])
     return seen
 
 

@@ -126,8 +126,8 @@ def quiet_exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.ERROR)
     monkeypatch.setattr(inset._ray, "STEPS", 2)
-    monkeypatch.setattr(inset._project, "FUSED", [])  # what is exported are the formulas
-    monkeypatch.setattr(inset.torch, "PREPARED", [])
+    for paths in ("FUSED", "PREPARED"):
+        monkeypatch.setattr(inset._fast, paths, [])  # what is exported are the formulas
     monkeypatch.setattr(ONNXRegistry, "from_torchlib", OPERATORS)
     yield
     logger.setLevel(before)

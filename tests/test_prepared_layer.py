@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import inset
-from inset import Ball, Box, Polytope
+from inset import Ball, Box, Polytope, _fast
 from inset._eager import lines
 from inset.torch import Projection
 
@@ -24,7 +24,7 @@ def test_a_second_call_is_prepared(set: inset.ConvexSet, monkeypatch: pytest.Mon
     """It gives what the first one did, to any batch, and notices what has changed."""
     layer, x = Projection(set, torch.zeros(2)), torch.tensor([[3.0, 4.0], [0.1, 0.2]])
     first = layer(x)
-    monkeypatch.setattr(inset.torch, "PREPARED", [])
+    monkeypatch.setattr(_fast, "PREPARED", [])
     monkeypatch.setattr(inset.torch, "project_checked", None)
     assert torch.equal(layer(x), first) and torch.equal(layer(x[0]), first[0])
     assert torch.equal(layer(x.expand(3, 2, 2)), first.expand(3, 2, 2))
@@ -105,8 +105,8 @@ def test_a_second_call_for_policies_is_prepared(epsilon: float | Tensor, monkeyp
     set = kl(torch.zeros(3), epsilon)
     layer = Projection(set, (torch.zeros(3), torch.zeros(3)))
     layer(policies())
-    for asked in ("PREPARED", "project_checked"):
-        monkeypatch.setattr(inset.torch, asked, None)
+    monkeypatch.setattr(_fast, "PREPARED", [])
+    monkeypatch.setattr(inset.torch, "project_checked", None)
     for samples in (5, 8):
         found = []
         for apply in (layer, partial(inset.project, set)):

@@ -177,8 +177,8 @@ def export_error(name: str, method: str) -> float:
     gc.set_threshold(50_000, 20, 20)  # as in `conftest.py`
     torch.set_num_threads(1)
     inset._ray.STEPS = 2
-    inset._project.FUSED.clear()  # what is exported are the formulas
-    inset.torch.PREPARED.clear()
+    inset._fast.FUSED.clear()  # what is exported are the formulas
+    inset._fast.PREPARED.clear()
     set, anchor, x = prepared(BY_NAME[name])
     layer = Projection(set, anchor, method=method).eval()  # type: ignore[arg-type]
     with warnings.catch_warnings():

@@ -9,14 +9,14 @@ is `strict` (see `_strict.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from . import _ray, _strict
 from ._chunks import chunk_by_chunk
 from ._combine import Product, parts
 from ._fields import leaves, map_arrays, map_point, working
-from ._namespace import Array, Point, exact_arithmetic, gather, keep, namespace, stop_gradient, take
+from ._namespace import Array, Point, exact_arithmetic, gather, is_torch, keep, namespace, stop_gradient, take
 from ._near import Near, check_parts, nearer
 from ._ray import active_row
 from ._set import ConvexSet, offers
@@ -26,8 +26,6 @@ from .affine import has_equalities, onto
 Interpolation = Literal["paper", "chord", "ray"]
 Method = Interpolation | Literal["near"] | Near
 METHODS = ("paper", "chord", "ray")  # along the line to the anchor; `near` leaves it
-# Asked in turn for g(x) by one kernel, `(set, x, anchor, method, strict)`; `inset.torch` adds those of a GPU here.
-FUSED: list[Callable[..., Any]] = []
 
 
 class Info(NamedTuple):
@@ -109,11 +107,20 @@ def project_checked(set: ConvexSet, x: Point, anchor: Point, method: Method, str
         ]
         infos = Info(*(tuple(column) for column in zip(*(info for _, info in done), strict=True))) if informed else None
         return tuple([y for y, _ in done]), infos
-    for fused in FUSED:
+    for fused in _fast_paths(x):
         y = fused(set, x, anchor, method, strict)
         if y is not None:  # the same numbers whether there is an `Info` or not
             return y, interpolated(set, x, anchor, method, strict, True)[1] if informed else None
     return interpolated(set, x, anchor, method, strict, informed)
+
+
+def _fast_paths(x: Point) -> Sequence[Callable[..., Any]]:
+    """What may give g(x) without the formulas, for a tensor of torch."""
+    if not is_torch(leaves(x)[0]):
+        return ()
+    from . import _fast
+
+    return _fast.FUSED
 
 
 def interpolated(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool, informed: bool = False) -> Any:

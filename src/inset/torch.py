@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from . import _eager
+from . import _fast
 from ._anchor import interior_point
 from ._check import check_anchor
 from ._combine import Intersection
-from ._eager import gaussian, lines, strings
 from ._eager.calls import usual
 from ._errors import AnchorError
 from ._fields import field_leaves, leaves, map_fields, map_point
@@ -30,26 +28,12 @@ from ._layer import (
     traced_region,
 )
 from ._namespace import Point, is_array
-from ._project import FUSED, Info, Method, check_method, project, project_checked, project_with_info
+from ._project import Info, Method, check_method, project, project_checked, project_with_info
 from ._set import ConvexSet
 from ._trust_region import Layout, check_options, check_policies, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
 from .descent.result import Result
-
-PREPARED: list[Callable[..., Any]] = [lines.prepared, gaussian.prepared]
-"""Asked in turn for g(x), or for a function of x and of points like it that a layer may call again."""
-ANCHORED: list[Callable[..., Any]] = [strings.prepared]
-"""Asked in turn for a function of points and of an anchor, which is g(x) or None, that a layer may call again."""
-REGIONS: list[Callable[..., Any]] = [gaussian.region]
-"""Asked in turn for what a `TrustRegion` returns."""
-if torch.version.cuda is not None and find_spec("triton") is not None:
-    from ._kernels import fused, prepared, region
-
-    FUSED.append(fused)
-    PREPARED.insert(0, prepared)
-    REGIONS.insert(0, region)
-FUSED.extend(_eager.FUSED)
 
 __all__ = ["Info", "Projection", "TrustRegion", "minimize", "project", "project_with_info"]
 
@@ -149,7 +133,7 @@ class Projection(nn.Module):
             call = partial(_along, _quickest(set, x, given, self.method, self.strict), set, self.method, self.strict)
             self._remember(call, x, given, set.event_ndim)
             return call(x, given)
-        for prepared in PREPARED:
+        for prepared in _fast.PREPARED:
             found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
             if found is not None and not isinstance(found, (Tensor, tuple)):
                 self._remember(found, x, None, set.event_ndim)
@@ -252,7 +236,7 @@ class TrustRegion(nn.Module):
         if isinstance(old, tuple):  # views of parameters require a gradient under no_grad too
             old = tuple([v.detach() if isinstance(v, Tensor) and v.requires_grad else v for v in old])  # type: ignore[assignment]
         if self.kappa is None:
-            for region in REGIONS:  # which ask whether these are two policies
+            for region in _fast.REGIONS:  # which ask whether these are two policies
                 if y := region(new, old, self.epsilon, self.layout, self.method, self.strict):
                     return y
         check_policies(new, old, self.layout)
@@ -265,7 +249,7 @@ class TrustRegion(nn.Module):
 
 def _quickest(set: ConvexSet, x: Point, anchor: Point, method: Method, strict: bool) -> Callable[..., Any] | None:
     """A function of points and anchors like these, which is g(x) or None, if there is one."""
-    found = (quick(set, x, anchor, method, strict) for quick in ANCHORED)
+    found = (quick(set, x, anchor, method, strict) for quick in _fast.ANCHORED)
     return next((call for call in found if call is not None), None)
 
 

@@ -4,9 +4,3 @@ Each is one autograd function with a derivative written out. The formulas of the
 agree up to rounding and margin, and what runs where these do not apply: for learned fields, in half precision, under
 transforms, and for second derivatives. A module has `fused(set, x, anchor, method, strict)`, which is g(x) or None.
 """
-
-from __future__ import annotations
-
-from . import gaussian, lines, strings
-
-FUSED = (lines.fused, gaussian.fused, strings.fused)
