@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from inset import GaussianKL, project
+from inset import GaussianKL
+from inset.torch import TrustRegion
 
 from ..common.graphs import replayed
 from .natural import grad
@@ -64,6 +65,11 @@ class Solver:
         self.active = torch.zeros(len(problems.weights), dtype=torch.bool, device=device)
         """The mini-batch of each problem, and whether it has one: problems with fewer states have fewer."""
         self.rate = torch.full((), setting.rate, device=device)
+        self.old_variances = torch.exp(2 * problems.old[SPREAD][:, 0])
+        self.region = None
+        """The interpolation of means and variances, as the paper has it; in float32 as it comes."""
+        if method.layer in ("paper", "ray"):
+            self.region = TrustRegion(epsilon, parameterization="covariance", method=method.layer, strict=False)
         self.stream = torch.cuda.Stream() if device.type == "cuda" else None
 
     def solve(self, seed: int) -> Parameters:
@@ -112,14 +118,10 @@ class Solver:
 
     def constrain(self, means: Tensor, log_std: Tensor, old_means: Tensor) -> tuple[Tensor, Tensor]:
         """Means and log-std in the trust region; what is interpolated or projected are means and variances."""
-        layer = self.method.layer
-        if layer == "none":
+        if self.method.layer == "none":
             return means, log_std
-        old = torch.exp(2 * self.problems.old[SPREAD][:, 0])
-        region, new = GaussianKL(old_means, old, self.epsilon), (means, torch.exp(2 * log_std[:, 0]))
-        means, variances = (
-            region.nearest(new) if layer == "nearest" else project(region, new, method=layer, strict=False)
-        )
+        new, old = (means, torch.exp(2 * log_std[:, 0])), (old_means, self.old_variances)
+        means, variances = GaussianKL(*old, self.epsilon).nearest(new) if self.region is None else self.region(new, old)
         return means, torch.log(variances)[:, None] / 2
 
 

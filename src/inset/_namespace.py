@@ -36,11 +36,10 @@ def namespace(x: Array) -> Any:
 
 def is_array(x: object) -> TypeGuard[Any]:
     """Whether `x` is an array of one of the three frameworks."""
-    for module, names in (("torch", ("Tensor",)), ("jax", ("Array",)), ("numpy", ("ndarray", "generic"))):
-        loaded = sys.modules.get(module)
-        if loaded is not None and isinstance(x, tuple(getattr(loaded, name) for name in names)):
-            return True
-    return False
+    if is_torch(x) or is_jax(x):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic))
 
 
 def is_torch(x: object) -> bool:
