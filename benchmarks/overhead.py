@@ -1,7 +1,8 @@
 """What generality costs: the library against formulas written by hand, and a training step with and without it.
 
-The part `formulas` is forward and backward alone, `networks` a step of a small network, and `training` a policy update,
-240 steps of a dynamics model and an image-sized batch, eager and compiled, with the ratios that the paper states.
+The part `formulas` is forward and backward alone, `dependent` the same of sets that depend on the input, `networks` a
+step of a small network, and `training` a policy update, 240 steps of a dynamics model and an image-sized batch, eager
+and compiled, with the ratios that the paper states.
 
 Every number is a ratio of times of one run: the variants take turns, and the median over the rounds of
 (time of the variant) / (time of the reference in the same round) is printed, with the quartiles.
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 import inset
 from inset.torch import Projection
 
-from . import environment
+from . import dependent_sets, environment
 from .results import Results
 from .training_steps import GOALS, LOOSE, PAPER, RAY, STEPS, STRICT, build, captured
 
@@ -86,6 +87,20 @@ def formulas(results: Results, names: list[str], args: argparse.Namespace) -> No
             torch.manual_seed(args.seed)
             title, bars = f"{name}, batch {batch}", BARS if (name, batch) == ("polytope", 512) else {}
             _table(results, "formulas", title, bars, lambda n=name, b=batch: timed(layer_steps(n, b), args.rounds))
+
+
+def dependent(results: Results, names: list[str], args: argparse.Namespace) -> None:
+    sizes = f"n = {dependent_sets.DIMENSION}, m = {dependent_sets.ROWS}"
+    print(f"\nThe same with a set for each sample, and derivatives by its fields, {sizes}, float32")
+    for name in names:
+        for batch in BATCHES:
+            torch.manual_seed(args.seed)
+            title = f"{name} for each, batch {batch}"
+
+            def measure(name: str = name, batch: int = batch) -> dict[str, list[float]]:
+                return timed(dependent_sets.steps(name, batch), args.rounds)
+
+            _table(results, "dependent", title, {}, measure)
 
 
 def networks(results: Results, names: list[str], args: argparse.Namespace) -> None:
@@ -302,4 +317,4 @@ def _table(
         print(f"  {label:<30}{time_:>12.1f}{middle:>8.2f}{spread:>15}{bar:>9}", flush=True)
 
 
-PARTS = {"formulas": formulas, "networks": networks, "training": training}
+PARTS = {"formulas": formulas, "dependent": dependent, "networks": networks, "training": training}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import growth, growth_tables, limits
+from benchmarks import dependent_sets, growth, growth_tables, limits, overhead
 from benchmarks.__main__ import main
 from benchmarks.growth_cells import Memory, step
 from benchmarks.growth_lines import PASSES, Line
@@ -61,6 +61,25 @@ def test_points_of_limits_are_on_both_sides(name: str) -> None:
     outside = ~(set.h(x) <= 0)
     assert 20 < int(outside.sum()) < 380
     assert bool(set.contains(inset.project(set, x, anchor)).all())
+
+
+@pytest.mark.parametrize("name", dependent_sets.SETS)
+def test_sets_that_depend_on_the_input_are_timed(
+    name: str, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a formula by hand that gives the same."""
+    monkeypatch.setattr(overhead, "BATCHES", (40,))
+    monkeypatch.setattr(overhead, "ROUND", 1e-6)
+    assert main(["overhead", "--parts", "dependent", "--sets", name, "--rounds", "1"]) == 0
+    text = capsys.readouterr().out
+    assert f"{name} for each, batch 40 " in text and text.count("Projection, strict") == 2
+    torch.manual_seed(0)
+    make, formula, fields = dependent_sets.SETS[name](40)
+    x, anchor = 1.0 * torch.randn(40, dependent_sets.DIMENSION), torch.zeros(40, dependent_sets.DIMENSION)
+    assert (make(*fields).h(x) > 0).any() and (make(*fields).h(formula(x, anchor, *fields)) < 1e-5).all()
+    monkeypatch.setitem(dependent_sets.SETS, name, lambda batch: (make, lambda x, *rest: formula(2 * x, *rest), fields))
+    with pytest.raises(AssertionError):
+        dependent_sets.steps(name, 40)
 
 
 def test_slopes_and_steps() -> None:

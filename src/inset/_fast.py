@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ._eager import gaussian, lines, strings
+from ._eager import dependent, gaussian, lines, strings
 
-FUSED: list[Callable[..., Any]] = [lines.fused, gaussian.fused, strings.fused]
+FUSED: list[Callable[..., Any]] = [lines.fused, gaussian.fused, strings.fused, dependent.fused]
 """For g(x), of `(set, x, anchor, method, strict)`."""
 PREPARED: list[Callable[..., Any]] = [lines.prepared, gaussian.prepared]
 """For g(x), or for a function of x and of points like it that a layer may call again."""

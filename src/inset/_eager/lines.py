@@ -7,8 +7,8 @@ t = <g, x - x0> for an incoming g,
 
 For `ray`, s is the gauge less 1: the same for affine constraints. What depends on the set and the anchor alone is
 computed once, see `kinds.py` for polytopes, boxes and balls, `curved.py` for the rest. The margin of `strict` is that
-of `_strict.py`. The formulas of the sets are the reference, and what runs for learned fields, per-sample sets, half
-precision, under transforms, and for second derivatives.
+of `_strict.py`. The formulas of the sets are the reference, and what runs for half precision, under transforms, and for
+second derivatives; learned fields, and those of each sample, are left to them and to `dependent.py`.
 """
 
 from __future__ import annotations
