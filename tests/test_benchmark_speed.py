@@ -77,7 +77,9 @@ def test_sets_that_depend_on_the_input_are_timed(
     make, formula, fields = dependent_sets.SETS[name](40)
     x, anchor = 1.0 * torch.randn(40, dependent_sets.DIMENSION), torch.zeros(40, dependent_sets.DIMENSION)
     assert (make(*fields).h(x) > 0).any() and (make(*fields).h(formula(x, anchor, *fields)) < 1e-5).all()
-    monkeypatch.setitem(dependent_sets.SETS, name, lambda batch: (make, lambda x, *rest: formula(2 * x, *rest), fields))
+    monkeypatch.setitem(
+        dependent_sets.SETS, name, lambda batch: (make, lambda x, *rest: formula(x + 0.1, *rest), fields)
+    )
     with pytest.raises(AssertionError):
         dependent_sets.steps(name, 40)
 
