@@ -177,7 +177,9 @@ def test_long_rounds_are_few() -> None:
     assert len(few["slow"]) == overhead.FEWEST and len(overhead.timed({"slow": slow}, 7, turn=0.0)["slow"]) == 7
 
 
-@pytest.mark.parametrize(("option", "known"), [("steps", "policy,dynamics,images"), ("parts", "formulas,networks")])
+@pytest.mark.parametrize(
+    ("option", "known"), [("steps", "policy,dynamics,images"), ("parts", "formulas,dependent,networks,training")]
+)
 def test_unknown_names_are_told(option: str, known: str) -> None:
     with pytest.raises(SystemExit, match=f"--{option} polcy: expected some of {known}"):
         main(["overhead", f"--{option}", "polcy"])

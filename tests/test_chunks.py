@@ -244,9 +244,11 @@ def test_memory_of_jit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MEASURE = """
-import torch, inset, inset._chunks
+import sys, torch, inset, inset._chunks, inset._eager.lines
+from inset._project import interpolated
 torch.set_num_threads(1)
-inset._chunks.AT_ONCE = 2**20
+inset._chunks.AT_ONCE = inset._eager.lines.LARGEST = 2**20
+apply = inset.project if sys.argv[1] == "project" else lambda set, x, x0: interpolated(set, x, x0, "chord", True)[0]
 
 def peak():
     with open("/proc/self/status") as status:  # of this process alone: ru_maxrss counts that of its parent
@@ -256,19 +258,20 @@ torch.manual_seed(0)
 A, b = torch.randn(20_000, 8).double(), 1 + torch.rand(20_000).double()
 x = torch.randn(1024, 8).double().requires_grad_()
 set, anchor = inset.Polytope(A, b), torch.zeros(8).double()
-inset.project(set, x[:4], anchor).sum().backward()
+apply(set, x[:4], anchor).sum().backward()
 before = peak()
-inset.project(set, x, anchor).square().sum().backward()
+apply(set, x, anchor).square().sum().backward()
 print(peak() - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_of_torch() -> None:
-    """Forward and backward: all values at once are 164 MB, in several arrays."""
+@pytest.mark.parametrize("way", ["project", "formulas"])
+def test_memory_of_torch(way: str) -> None:
+    """Forward and backward, in few operations and by the formulas: all values at once are 164 MB, in several arrays."""
     # freed arrays go back at once, so that peaks are of what is in use
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
-    command = [sys.executable, "-c", MEASURE]
+    command = [sys.executable, "-c", MEASURE, way]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 100
