@@ -236,9 +236,9 @@ def test_where_it_does_not_apply() -> None:
         (set, x.double(), anchor, "chord"),
         (set, x, anchor, "paper"),
         (Box(-1.0, 1.0), x, anchor, "paper"),
-        (Ball(anchor, 1.0), x, anchor, "ray"),
+        (Ball(0.0, 1.0), x, anchor, "chord"),
         (Ball(anchor, 1.0, 1), x, anchor, "chord"),
-        (Ellipsoid(anchor, torch.eye(D)), x, anchor, "chord"),
+        (Ellipsoid(anchor, torch.eye(D).expand(N, D, D)), x, anchor, "chord"),
     ]
     for which, points, point, method in refused:
         assert eager.fused(which, points, point, method, True) is None

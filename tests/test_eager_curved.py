@@ -1,11 +1,10 @@
-"""Quadratics, cones and matrix inequalities in few operations of torch: the formulas of the sets are the reference."""
+"""Curved sets, intersections and equalities in few operations of torch: the formulas of the sets are the reference."""
 
 from __future__ import annotations
 
 import gc
 import math
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +13,17 @@ from benchmarks.points import throw, to_float64
 from torch import Tensor, nn
 
 import inset.torch
-from inset import LMI, Ball, ConvexSet, Quadratic, SecondOrderCone
+from eager_sets import CURVED, JOINT, NORMS, PLANAR, D, N, made
+from inset import LMI, Ball, Box, ConvexSet, Ellipsoid, Equality, Polytope, Quadratic, SecondOrderCone, Simplex
+from inset._combine import parts
 from inset._eager import lines as eager
 from inset._eager import quadratics
 from inset._project import interpolated
 from inset._strict import Margin
+from inset.affine import onto
 
-N, D = 64, 6
 DTYPES = (torch.float64, torch.float32)
-KINDS = ("quadratic", "skew", "paraboloid", "flat", "quadratics", "cone", "cones", "lmi", "singular lmi")
+KINDS = (*CURVED, *NORMS, *JOINT, *PLANAR)
 METHODS = ("chord", "ray")
 over_kinds = pytest.mark.parametrize("kind", KINDS)
 over_methods = pytest.mark.parametrize("method", METHODS)
@@ -35,61 +36,16 @@ def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quadratics, "WIDE", 2 * D + 1)
 
 
-def made(kind: str, dtype: torch.dtype, seed: int = 0, far: float = 0.0) -> tuple[ConvexSet, Tensor, Tensor]:
-    """A set around a point of size `far`, an anchor off its centre, and points from deep inside to far outside."""
-    random = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=random, dtype=torch.float64)
-
-    center = far * normal(D)
-
-    def quadratic(rank: int, q: Tensor, r: float) -> Quadratic:
-        factor = normal(D, rank)
-        P = (factor @ factor.mT / D).to(dtype).double()
-        P = (P + P.mT) / 2
-        q, r = q - P @ center, r - float(q @ center) + float(center @ P @ center) / 2
-        return Quadratic(P.to(dtype), q.to(dtype), torch.tensor(r, dtype=dtype))
-
-    def cones(m: int, k: int) -> SecondOrderCone:
-        A, b, z, d = normal(m, k, D), 0.3 * normal(m, k), 0.7 * normal(m, D), 1 + normal(m).abs()
-        return SecondOrderCone(*(v.to(dtype) for v in (A, b - A @ center, z, d - z @ center)))
-
-    def lmi(k: int, zeros: int) -> LMI:
-        A, C = normal(D, k, k), -2 * torch.eye(k, dtype=torch.float64)
-        A[:, :zeros], A[:, :, :zeros] = 0, 0
-        A = A + A.mT
-        return LMI(A.to(dtype), (C + torch.einsum("nij,n->ij", A, center)).to(dtype))
-
-    sets: dict[str, Callable[[], ConvexSet]] = {
-        "quadratic": lambda: quadratic(D, 0.3 * normal(D), -1.5),
-        "paraboloid": lambda: quadratic(D - 2, normal(D), -1.0),
-        "flat": lambda: quadratic(1, torch.zeros(D, dtype=torch.float64), -1.0),
-        "quadratics": lambda: (
-            quadratic(D, 0.3 * normal(D), -1.5)
-            & quadratic(D - 2, normal(D), -0.9)
-            & quadratic(D, -0.2 * normal(D), -1.2)
-        ),
-        "cone": lambda: cones(1, 4),
-        "cones": lambda: cones(5, 3),
-        "lmi": lambda: lmi(4, 0),
-        "singular lmi": lambda: lmi(5, 2),
-    }
-    if kind == "skew":
-        whole = quadratic(D, 0.3 * normal(D), -1.5)
-        change = torch.randn(D, D, generator=random, dtype=dtype).mul(1e-4)
-        set: ConvexSet = Quadratic(whole.P + change - change.mT, whole.q, -1)
-    else:
-        set = sets[kind]()
-    anchor = (center + 0.02 * normal(D)).to(dtype)
-    sizes = torch.tensor([0.02, 1.0, 30.0, 1e4], dtype=dtype).repeat(N // 4)[:, None]
-    return set, anchor, anchor + sizes * normal(N, D).to(dtype)
-
-
 def fused(set: ConvexSet, x: Tensor, anchor: Tensor, method: str = "ray", strict: bool = True) -> Tensor:
     y = eager.fused(set, x, anchor, method, strict)
     assert y is not None
     return y
+
+
+def what_is_known(set: ConvexSet, anchor: Tensor, method: str) -> Any:
+    found = eager.known_kind(set, method)
+    assert found is not None
+    return eager.remembered(*found, anchor)
 
 
 def formulas(set: ConvexSet, x: Tensor, anchor: Tensor, method: Any = "ray", strict: bool = True) -> Tensor:
@@ -116,9 +72,9 @@ def test_is_the_formula(dtype: torch.dtype, kind: str, method: str, strict: bool
     spread = ((found[0][0] - found[1][0]).norm(dim=-1) / found[1][0].norm(dim=-1)).quantile(0.9)
     steep = ((found[0][1] - found[1][1]).norm(dim=-1) / g.norm(dim=-1)).quantile(0.9)
     assert spread < near and steep < 10 * near
-    inside = (set.h(x) <= -1e-3).nonzero()[:, 0]
+    inside = (set.h(onto(set, x)) <= -1e-3).nonzero()[:, 0]
     assert 0 < len(inside) < N
-    assert kind == "flat" or torch.equal(found[0][0][inside], x[inside])
+    assert kind in ("flat", *PLANAR) or torch.equal(found[0][0][inside], x[inside])
     nothing = fused(set, x, anchor, method, strict)  # without derivatives
     torch.testing.assert_close(nothing, found[0][0], rtol=near, atol=near)
 
@@ -159,34 +115,38 @@ def test_strict_holds_where_matrices_are_not_quite_symmetric(dtype: torch.dtype)
 
 
 @over_methods
-@pytest.mark.parametrize("kind", ["cone", "cones", "lmi", "singular lmi"])
+@pytest.mark.parametrize("kind", ["cone", "cones", "lmi", "singular lmi", *NORMS, "two", "simplex", "plane"])
 @over_dtypes
 def test_the_margin_is_that_of_the_formulas_or_more(dtype: torch.dtype, kind: str, method: str) -> None:
+    """Anywhere on the way from the anchor to the boundary."""
     set, anchor, x = made(kind, dtype, 4, 3.0)
-    fields = eager.KNOWN[type(set)][method].fields(set, method)
-    known = eager.remembered(eager.KNOWN[type(set)][method], fields, anchor)
-    eta = torch.linspace(0, 1, N, dtype=dtype)[:, None]
-    length = (x.norm(dim=-1, keepdim=True) if method == "chord" else (x - anchor).norm(dim=-1, keepdim=True)) * 1.001
-    margin = Margin((set,), anchor, [set.constraints(anchor)], 0.0, dtype)
+    x = onto(set, x)
+    known = what_is_known(set, anchor, method)
+    out, length, *_ = known.out(x, True, False)
+    eta = torch.linspace(0, 1, N, dtype=dtype)[:, None] / (1 + out.clamp(min=0))
+    sets = tuple([part for part in parts(set) if not isinstance(part, Equality)])
+    margin = Margin(sets, anchor, [part.constraints(anchor) for part in sets], 0.0, dtype)
     y = torch.lerp(anchor, x, eta)
     error = margin.fixed + margin._bounds(y, margin._displacement(y), 2)
-    theirs = (error / (margin.depth - margin.at_anchor)).amax(-1, keepdim=True)
-    assert (known.margin.at(eta, length) >= 0.99 * theirs).all()
+    theirs = (error / (margin.depth - margin.at_anchor)).clamp(min=0)
+    if kind == "simplex":  # far from a bound there is room enough without a margin
+        theirs = theirs.where(y < 0.01 * anchor, 0.0)
+    ours = known.more(eta, length).double() - 1
+    assert (ours >= 0.99 * theirs.amax(-1, keepdim=True) - torch.finfo(dtype).eps).all()
 
 
 def test_the_margin_of_quadratics_grows_with_the_square() -> None:
     set, anchor, _ = made("quadratic", torch.float32)
     assert isinstance(set, Quadratic)
     for method in METHODS:
-        kind = eager.KNOWN[Quadratic][method]
-        known = eager.remembered(kind, kind.fields(set, method), anchor)
+        known = what_is_known(set, anchor, method)
         far = torch.tensor([1e3, 1e4])
         least = 2**-24 * (2 * D + 8) * set.P.norm() * far**2 / -(anchor @ (set.P @ anchor / 2 + set.q) + set.r)
         assert (known.margin.at(torch.ones(2), far) > least).all()
 
 
 @over_methods
-@pytest.mark.parametrize("kind", ["cone", "cones", "lmi", "singular lmi"])
+@pytest.mark.parametrize("kind", ["cone", "cones", "lmi", "singular lmi", "ball", "axes", "ellipsoid"])
 @over_dtypes
 def test_what_the_formulas_move_is_moved(dtype: torch.dtype, kind: str, method: str) -> None:
     """Points so near the boundary that rounding may hide that they are outside."""
@@ -233,7 +193,8 @@ def test_what_is_extreme(dtype: torch.dtype, kind: str, method: str) -> None:
         y = fused(set, leaf, anchor, method, strict)
         assert y[:2].isnan().all() and y[2:].isfinite().all() and torch.equal(y[3], anchor)
         (slope,) = torch.autograd.grad(y.sum(), leaf)
-        assert slope[2:].isfinite().all() and torch.equal(slope[3], torch.ones_like(anchor))
+        assert slope[2:].isfinite().all()
+        assert torch.equal(slope[3], torch.ones_like(anchor)) or kind in PLANAR
     assert set.contains(y[2:]).all()
     outside = anchor + 1e3 * (x[6] - anchor)
     outside = outside if set.h(outside) > 0 else anchor - 1e3 * (x[6] - anchor)
@@ -252,7 +213,7 @@ def test_an_anchor_outside_of_one_of_many_is_loud(method: str, strict: bool) -> 
 
 
 @over_methods
-@over_kinds
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("simplex", "planes")])  # x >= 0 is certain
 @over_dtypes
 def test_an_anchor_that_is_not_certainly_inside_is_loud(dtype: torch.dtype, kind: str, method: str) -> None:
     """Also for points that are inside."""
@@ -377,7 +338,12 @@ def test_where_it_does_not_apply() -> None:
         (one, anchor.expand(N, D), "ray"),
         (cones, inner, "paper"),
         (both, anchor, "paper"),
-        (one & Ball(anchor, 1.0), anchor, "ray"),
+        (one & Ball(anchor, 1.0), anchor, "paper"),
+        (one & Ball(anchor, 1.0, 1), anchor, "ray"),
+        (Equality(torch.ones(1, D), torch.ones(1)), anchor, "chord"),
+        (Equality(torch.ones(N, 1, D), torch.ones(1)) & one, anchor, "chord"),
+        (Simplex(D, torch.ones(N)), anchor, "chord"),
+        (Simplex(D), anchor, "paper"),
         (one, anchor, "near"),
         (one, anchor, inset.Near(steps=3)),
     ]
@@ -390,7 +356,7 @@ def test_where_it_does_not_apply() -> None:
     assert tried == [None]
 
 
-@pytest.mark.parametrize("kind", ["quadratics", "cones", "lmi"])
+@pytest.mark.parametrize("kind", ["quadratics", "cones", "lmi", *NORMS, "two", *PLANAR])
 def test_transforms_run_the_formulas(kind: str) -> None:
     set, anchor, x = made(kind, torch.float64)
     layer = inset.torch.Projection(set, anchor, method="ray")
@@ -403,8 +369,136 @@ def test_transforms_run_the_formulas(kind: str) -> None:
 
 
 def test_the_layer_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("quadratics", "cones", "lmi"):
+    for kind in ("quadratics", "cones", "lmi", "ellipsoid", "two", "plane", "simplex"):
         set, anchor, x = made(kind, torch.float32)
         calls: list[int] = []
         monkeypatch.setattr(eager._Line, "apply", lambda *a, calls=calls: calls.append(1) or a[0])
         assert inset.torch.Projection(set, anchor, method="ray")(x) is not None and calls == [1]
+
+
+@over_methods
+@pytest.mark.parametrize("kind", PLANAR)
+@over_dtypes
+def test_points_of_a_plane_stay_bit_for_bit(dtype: torch.dtype, kind: str, method: str) -> None:
+    """If they are inside, and there up to rounding; others are moved onto it, and equalities hold."""
+    set, anchor, x = made(kind, dtype)
+    there = onto(set, x)
+    inside = set.h(there) <= -1e-3
+    y = fused(set, there, anchor, method)
+    assert inside.sum() > 3 and torch.equal(y[inside], there[inside]) and not torch.equal(y, there)
+    moved = fused(set, there[inside] + 0.3, anchor, method)
+    away = moved - fused(set, there[inside] - 0.1, anchor, method)
+    assert kind != "simplex" or away.abs().max() < 100 * torch.finfo(dtype).eps  # both are right above the same point
+    assert set.contains(moved).all() and not set.contains(there[inside] + 0.3).any()
+
+
+@over_methods
+def test_a_part_that_does_not_count_may_have_no_derivative(method: str) -> None:
+    """As a ball at its centre has none, where the polytope is violated."""
+    center = torch.tensor([2.0, 0.0])
+    set = Polytope(torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])) & Ball(center, 3.0)
+    x = center[None].clone().requires_grad_()
+    y = fused(set, x, torch.zeros(2), method, strict=False)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(y, torch.tensor([[1.0, 0.0]]))
+    torch.testing.assert_close(slope, torch.tensor([[0.0, 0.5]]))
+
+
+def test_settings_of_products_are_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets with matrices are left to the formulas where float32 products are short."""
+    set, anchor, x = made("two", torch.float32)
+    assert eager.fused(set, x, anchor, "chord", True) is not None
+    monkeypatch.setattr(eager, "reduced_products", lambda x: True)
+    assert eager.fused(set, x, anchor, "chord", True) is None
+
+
+def stretched(dtype: torch.dtype) -> tuple[Ellipsoid, Tensor, Tensor]:
+    """An ellipsoid that is a thousand times as long as wide, an anchor off its centre, and points around."""
+    random = torch.Generator().manual_seed(7)
+    turn = torch.linalg.qr(torch.randn(D, D, generator=random, dtype=torch.float64)).Q
+    L = (turn * torch.logspace(0, -3, D, dtype=torch.float64)).to(dtype)
+    anchor = torch.randn(D, generator=random, dtype=dtype) * 0.05
+    x = torch.randn(1000, D, generator=random, dtype=torch.float64) * torch.logspace(0, 3, D, dtype=torch.float64)
+    return Ellipsoid(torch.zeros(D, dtype=dtype), L), anchor, (3 * x @ turn.T).to(dtype)
+
+
+@over_methods
+@over_dtypes
+def test_the_margin_of_a_long_ellipsoid(dtype: torch.dtype, method: str) -> None:
+    """It grows with the distance from the centre, and points that rounding may hide are moved."""
+    set, anchor, x = stretched(dtype)
+    known = what_is_known(set, anchor, method)
+    out, length, *_ = known.out(x, True, False)
+    eta = 1 / (1 + out.clamp(min=0))
+    margin, y = Margin((set,), anchor, [set.constraints(anchor)], 0.0, dtype), torch.lerp(anchor, x, eta)
+    theirs = (margin.fixed + margin._bounds(y, margin._displacement(y), 2)) / (margin.depth - margin.at_anchor)
+    assert (known.more(eta, length) - 1 >= 0.99 * theirs - torch.finfo(dtype).eps).all()
+    edge = fused(set, x, anchor, "ray", strict=False)
+    near = torch.linspace(0, 300, 31, dtype=dtype)[:, None, None]
+    edge = anchor + (edge - anchor) * (1 - torch.finfo(dtype).eps * near)
+    moved = (formulas(set, edge, anchor, method) != edge).any(-1)
+    assert moved.any() and (fused(set, edge, anchor, method) != edge).any(-1)[moved].all()
+    y = fused(set, edge, anchor, method)
+    assert set.contains(y).all() and (to_float64(set).h(y.double()) <= 0).all()
+
+
+@over_methods
+@pytest.mark.parametrize("kind", NORMS)
+def test_derivative_at_the_centre(kind: str, method: str) -> None:
+    """The norm has none there, and the projection is the identity."""
+    set, _, _ = made(kind, torch.float64)
+    assert isinstance(set, (Ball, Ellipsoid))
+    x = set.center.clone()[None].requires_grad_()
+    (slope,) = torch.autograd.grad(fused(set, x, set.center, method).sum(), x)
+    assert torch.equal(slope, torch.ones_like(x))
+
+
+@over_methods
+@over_dtypes
+def test_tiny_and_huge_sets(dtype: torch.dtype, method: str) -> None:
+    """Where squares leave the range of numbers the formulas take over."""
+    random = torch.Generator().manual_seed(0)
+    info = torch.finfo(dtype)
+    for size in (30 * info.smallest_normal, 1e10 * info.smallest_normal, 1e-13, 1e-11, 1e11, 1e13, 1e17):
+        x = size * torch.randn(500, D, generator=random, dtype=dtype)
+        zero, axes = torch.zeros(D, dtype=dtype), torch.linspace(1, 2, D, dtype=dtype) / size
+        sets = (
+            Ball(zero, size),
+            Simplex(D, size),
+            Ball(zero, size) & Box(-size / 2, size / 3),
+            Ellipsoid(zero, axes, diagonal=True),
+            Ellipsoid(zero, torch.diag(axes)),
+        )
+        for set in sets:
+            anchor = torch.full_like(zero, size / D) if isinstance(set, Simplex) else zero + size / 50
+            leaf = x.clone().requires_grad_()
+            y = inset.project(set, leaf, anchor, method=method)  # type: ignore[arg-type]
+            assert set.contains(y).all() and (to_float64(set).h(y.double()) <= 0).all()
+            assert size < 1e-20 or (y.detach() - anchor).abs().amax(-1).median() > 0.1 * size / D
+            if 1e-12 < size < 1e12:
+                assert eager.fused(set, x, anchor, method, True) is not None
+
+
+@over_methods
+@pytest.mark.parametrize("kind", PLANAR)
+def test_an_anchor_beside_the_plane_is_moved(kind: str, method: str) -> None:
+    set, anchor, x = made(kind, torch.float64)
+    found = []
+    for apply in (fused, formulas):
+        leaf = x.clone().requires_grad_()
+        y = apply(set, leaf, anchor + 0.01, method)
+        found.append((y.detach(), *torch.autograd.grad(y.sin().sum(), leaf)))
+    assert not set.contains(anchor + 0.01) and set.contains(found[0][0]).all()
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@over_dtypes
+def test_equalities_hold_that_are_almost_the_same(dtype: torch.dtype) -> None:
+    """Where one step onto the plane leaves a residual that is more than rounding."""
+    random = torch.Generator().manual_seed(0)
+    A = torch.randn(1, D, generator=random, dtype=dtype).repeat(2, 1)
+    A[1] += 3e3 * torch.finfo(dtype).eps ** 0.75 * torch.randn(D, generator=random, dtype=dtype)
+    set = Box(-1e6, 1e6) & Equality(A, torch.zeros(2, dtype=dtype))
+    x = 1e4 * torch.randn(200, D, generator=random, dtype=dtype)
+    assert set.contains(fused(set, x, torch.zeros(D, dtype=dtype), "chord")).all()

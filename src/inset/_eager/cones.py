@@ -24,7 +24,7 @@ class _Cones(Curved, ABC):
     back: Tensor
     """The rows of every cone, `(m (k + 1), n)`."""
 
-    dims = (3, 2, 2, 1)
+    dims, kept = (3, 2, 2, 1), 2
 
     @staticmethod
     def fields(set: SecondOrderCone, method: Any) -> tuple[Any, ...] | None:
@@ -35,7 +35,7 @@ class _Cones(Curved, ABC):
         m, k, _ = fields[0].shape
         return m * (k + 2)
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, turned: Tensor, *fields: Tensor) -> Tensor:
+    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, turned: Tensor) -> Tensor:
         k = turned.shape[-1]
         wide = v.new_zeros(len(v), len(self.inverse), k).scatter(
             1, i[..., None].expand(-1, -1, k), (t * turned)[:, None]

@@ -1,15 +1,17 @@
 """What `lines.py` computes once of each set and its anchor, and how far out a point is then.
 
 A kind of set, for a method, is a class with `fields(set, method)`, its fields, or None where it does not apply;
-`dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`;
-and then
+`dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`,
+which may be None where the formulas are to tell; and then
 
 - `out(points, strict, sloped)`: s for each point, with `strict` the most that rounding may hide; the length of x where
-  `error` needs it; and, unless no derivative is asked for, what `less` needs, which is saved for the backward pass
-  together with the fields;
+  `more` needs it; and, unless no derivative is asked for, as many tensors as `kept` says, which `less` needs and which
+  are saved for the backward pass;
 - `certain`: 1, or NaN if the anchor is not certainly inside;
 - `more(eta, length)`: 1 and the greatest error at y relative to the depth, for some sets the same for all points;
 - `less(v, t, points, ...)`: v - t ds.
+
+`joint.py` makes one kind of several, and `planes.py` of one and of equalities.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import torch
 from torch import Tensor
 
 from .._set import ConvexSet
-from ..sets.ball import Ball
 from ..sets.box import Box
 from ..sets.polytope import Polytope
 
@@ -70,7 +71,7 @@ class _OfPolytope:
     """1 + p of the error p + q |x| at y, and rounding of this."""
     q: Tensor
 
-    dims = (2, 1)
+    dims, kept = (2, 1), 1
 
     @staticmethod
     def fields(set: Polytope, method: Any) -> tuple[Any, ...] | None:
@@ -108,8 +109,9 @@ class _OfPolytope:
     def more(self, eta: Tensor, length: Tensor) -> Tensor:
         return torch.addcmul(self.base, eta * length, self.q)
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, *fields: Tensor) -> Tensor:
-        return torch.addcmul(v, t * self.inverse.take(i), fields[0].index_select(0, i[:, 0]), value=-1)
+    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor) -> Tensor:
+        A = self.set.A  # type: ignore[attr-defined]
+        return torch.addcmul(v, t * self.inverse.take(i), A.index_select(0, i[:, 0]), value=-1)
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class _OfBox:
     base: Tensor
     """1 + p, the error at y."""
 
-    dims = (1, 1)
+    dims, kept = (1, 1), 2
 
     @staticmethod
     def fields(set: Box, method: Any) -> tuple[Any, ...] | None:
@@ -164,68 +166,11 @@ class _OfBox:
     def more(self, eta: Tensor, length: None) -> Tensor:
         return self.base
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, over: Tensor, *_: Tensor) -> Tensor:
+    def less(self, v: Tensor, t: Tensor, points: Tensor, i: Tensor, over: Tensor) -> Tensor:
         return v.scatter_add(-1, i, t * torch.where(over, -self.up.take(i), self.down.take(i)))
 
 
-@dataclass(frozen=True)
-class _OfBall:
-    set: ConvexSet
-    radius: Tensor
-    inverse: Tensor
-    """1 / d."""
-    offset: Tensor
-    slope: Tensor
-    """s is offset + slope |x - c|, and what rounding may hide."""
-    certain: Tensor
-    base: Tensor
-    """1 + p, the error at y."""
-
-    dims = (1, 0)
-
-    @staticmethod
-    def fields(set: Ball, method: Any) -> tuple[Any, ...] | None:
-        if set.p != 2:
-            return None
-        return set.center, float(set.radius) if isinstance(set.radius, int) else set.radius
-
-    @staticmethod
-    def count(fields: tuple[Any, ...], x: Tensor) -> int:
-        return x.shape[-1]
-
-    @classmethod
-    @torch.no_grad()
-    def known(cls, center: Tensor, radius: Any, anchor: Tensor) -> _OfBall:
-        u = roundoff(anchor)
-        k = u * (anchor.shape[0] / 2 + 4)
-        radius = radius if isinstance(radius, Tensor) else torch.full_like(anchor[0], radius)
-        inner, size, middle = norm(anchor - center), norm(anchor), norm(center)
-        depth = radius - inner
-        fixed = 4 * k * (inner + radius) + 8 * u * size
-        error = fixed + 2 * k * 2.02 * radius + 4 * u * (middle + 1.01 * radius + size)  # |y| <= |c| + |y - c|
-        p = error / positive(depth - 2 * fixed)
-        inverse, hidden = 1 / positive(depth), k + 4 * u  # of h, and of s
-        offset, slope = -radius * (1 - hidden) * inverse, (1 + hidden) * inverse
-        return cls(
-            Ball(center, radius), radius, inverse, offset, slope, certainty(p), (1 + p) * (1 + 4 * u)
-        )  # fmt: skip
-
-    def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
-        away = points - self.set.center  # type: ignore[attr-defined]
-        long = norm(away, keepdim=True)
-        out = torch.addcmul(self.offset, long, self.slope) if strict else (long - self.radius) * self.inverse
-        return out, None, away, long
-
-    def more(self, eta: Tensor, length: None) -> Tensor:
-        return self.base
-
-    def less(self, v: Tensor, t: Tensor, points: Tensor, away: Tensor, long: Tensor, *_: Tensor) -> Tensor:
-        unit = away / torch.where(t == 0, 1.0, long)  # outside there is a length
-        return torch.addcmul(v, unit, t * self.inverse, value=-1)
-
-
 KNOWN: dict[type[ConvexSet], dict[str, Any]] = {
-    Ball: {"paper": _OfBall, "chord": _OfBall},  # the same for one constraint
     Box: {"chord": _OfBox, "ray": _OfBox},  # the same for affine ones
     Polytope: {"chord": _OfPolytope, "ray": _OfPolytope},
 }

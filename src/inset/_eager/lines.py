@@ -6,9 +6,10 @@ t = <g, x - x0> for an incoming g,
     dx = eta g - t / (1 + s)^2 ds.
 
 For `ray`, s is the gauge less 1: the same for affine constraints. What depends on the set and the anchor alone is
-computed once, see `kinds.py` for polytopes, boxes and balls, `curved.py` for the rest. The margin of `strict` is that
-of `_strict.py`. The formulas of the sets are the reference, and what runs for half precision, under transforms, and for
-second derivatives; learned fields, and those of each sample, are left to them and to `dependent.py`.
+computed once, see `kinds.py` for polytopes and boxes, `norms.py` and `curved.py` for what is curved, `joint.py` for
+intersections, `planes.py` for equalities. The margin of `strict` is that of `_strict.py`. The formulas of the sets are
+the reference, and what runs for half precision, under transforms, and for second derivatives; learned fields, and those
+of each sample, are left to them and to `dependent.py`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._combine import Intersection, parts
 from .._namespace import exact_arithmetic, reduced_products
 from .._project import interpolated
 from .._ray import HUGE
 from .._set import ConvexSet
-from . import cones, kinds, matrices, quadratics
+from ..affine import Equality
+from ..sets.quadratic import Quadratic
+from . import cones, kinds, matrices, norms, planes, quadratics
 from .calls import PLAIN, remembered, traced, transformed
+from .joint import Found, Joint
 
-KNOWN = kinds.KNOWN | quadratics.KNOWN | cones.KNOWN | matrices.KNOWN
+KNOWN = kinds.KNOWN | norms.KNOWN | quadratics.KNOWN | cones.KNOWN | matrices.KNOWN | planes.KNOWN
 """Kinds, by the type of the set and the method."""
 LARGEST = 2**27
 """Numbers that are made of the points at once; if there were more, some points after the others."""
@@ -45,6 +50,11 @@ class Lines:
     size: int
     """Points that are taken at once."""
 
+    @property
+    def plane(self) -> planes.Plane | None:
+        """That of the equalities, if there are some."""
+        return getattr(self.known, "plane", None)
+
     def __call__(self, x: Tensor) -> Tensor:
         with exact_arithmetic(x):
             sloped = x.requires_grad and torch.is_grad_enabled()
@@ -56,7 +66,7 @@ class Lines:
 
 def fused(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | None:
     """g(x), or None where this does not apply."""
-    if type(set) not in KNOWN or traced() or transformed():
+    if traced() or transformed():
         return None
     call = _prepared(set, x, anchor, method, strict)
     return None if call is None else call(x)
@@ -70,13 +80,40 @@ def prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> 
 
 
 def _prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) -> Lines | None:
-    kind = KNOWN[type(set)].get(method) if type(set) in KNOWN else None
-    fields = None if kind is None else kind.fields(set, method)
-    if kind is None or fields is None or not _applies(kind, fields, x, anchor):
+    found = known_kind(set, method)
+    if found is None or not _applies(*found, x, anchor):
         return None
+    kind, fields = found
     with exact_arithmetic(x):
         known = remembered(kind, fields, anchor)
-    return Lines(anchor, known, method, strict, fields, LARGEST // kind.count(fields, x))
+    return None if known is None else Lines(anchor, known, method, strict, fields, LARGEST // kind.count(fields, x))
+
+
+def known_kind(set: ConvexSet, method: Any) -> Found | None:
+    """The kind of a set for a method, and its fields."""
+    whole = KNOWN.get(type(set))
+    if whole is None and type(set) is not Intersection:
+        return None
+    equal = [part for part in parts(set) if type(part) in planes.SOURCES]
+    found = _inequalities([part for part in parts(set) if type(part) is not Equality], method)
+    return found if found is None or not equal else planes.OnPlane.of(equal, found)
+
+
+def _inequalities(sets: list[ConvexSet], method: Any) -> Found | None:
+    """Of an intersection; quadratics, which are multiplied side by side, are one part of it."""
+    forms = [set for set in sets if type(set) is Quadratic]
+    if len(forms) > 1:
+        sets = [Intersection(tuple(forms)), *[set for set in sets if type(set) is not Quadratic]]
+    found = []
+    for set in sets:
+        kind = KNOWN[type(set)].get(method) if type(set) in KNOWN else None
+        fields = None if kind is None else kind.fields(set, method)
+        if kind is None or fields is None:
+            return None
+        found.append((kind, fields))
+    if len(found) < 2:
+        return found[0] if found else None
+    return None if method == "paper" else Joint.of(found)  # the paper's has one constraint at x and one at the anchor
 
 
 def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
@@ -85,8 +122,9 @@ def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
         return False
     if any([v.dtype != x.dtype or v.requires_grad for v in tensors]) or anchor.ndim != 1 or x.numel() == 0:
         return False
-    if any([isinstance(v, Tensor) and (v.ndim != k or v.numel() == 0) for v, k in zip(fields, cycle(kind.dims))]):
-        return False
+    for v, k in zip(fields, cycle(kind.dims), strict=False):
+        if isinstance(v, Tensor) and (v.numel() == 0 or (k is not None and v.ndim != k)):
+            return False
     return kind.count(fields, x) <= LARGEST and not reduced_products(x)
 
 
@@ -99,8 +137,9 @@ class _Line(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, lines: Lines, sloped: bool) -> Tensor:  # torch looks at each argument
-        anchor, known, strict = lines.anchor, lines.known, lines.strict
+        known, strict = lines.known, lines.strict
         points, pulled = _moderate(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))
+        start, points = (lines.anchor, points) if lines.plane is None else (known.start, lines.plane.onto(points))
         one, zero = ONE[x.dtype], ZERO[x.dtype]
         out, length, *active = known.out(points, strict, sloped)
         raw, inside = torch.add(out, one).reciprocal_(), out <= zero  # NaN is not
@@ -111,21 +150,21 @@ class _Line(torch.autograd.Function):
         if sloped:
             tensors = [v for v in lines.fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
             raw = torch.where(inside, zero, raw)
-            ctx.save_for_backward(x, anchor, points, pulled, eta, raw, *active, *tensors)
-            ctx.lines = lines
-        y = torch.lerp(anchor, points, eta)
+            ctx.save_for_backward(*active, x, lines.anchor, points, pulled, eta, raw, *tensors)
+            ctx.lines, ctx.start, ctx.active = lines, start, len(active)
+        y = torch.lerp(start, points, eta)
         return y if x.ndim == 2 else y.reshape(x.shape)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, anchor, points, pulled, eta, raw, *active = ctx.saved_tensors
-        lines = ctx.lines
+        lines, saved = ctx.lines, ctx.saved_tensors
+        active, (x, anchor, points, pulled, eta, raw, *_) = saved[: ctx.active], saved[ctx.active :]
         if torch.is_grad_enabled():  # the derivative is to be differentiated: through the formulas of the set
             y, _ = interpolated(lines.known.set, x, anchor, lines.method, lines.strict)
             return *torch.autograd.grad(y, x, g, create_graph=True), None, None
         g = g if x.ndim == 2 else g.reshape(points.shape)
         with exact_arithmetic(x):
-            along = torch.linalg.vecdot(g, points - anchor)[:, None]
+            along = torch.linalg.vecdot(g, points - ctx.start)[:, None]
             dx = lines.known.less(eta * g, along * raw * raw, points, *active)
         dx = dx if pulled is None else dx * pulled
         return dx if x.ndim == 2 else dx.reshape(x.shape), None, None

@@ -26,7 +26,7 @@ class _Matrices(Curved, ABC):
     slope: Tensor
     """What rounding may add to s: constant, and per unit of |x - x0|."""
 
-    dims = (3, 2)
+    dims, kept = (3, 2), 1
 
     @staticmethod
     def fields(set: LMI, method: Any) -> tuple[Any, ...] | None:
@@ -48,7 +48,7 @@ class _Matrices(Curved, ABC):
             out = out + self.offset + length * self.slope
         return out, length, *vector
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, q: Tensor, *fields: Tensor) -> Tensor:
+    def less(self, v: Tensor, t: Tensor, points: Tensor, q: Tensor) -> Tensor:
         squares = (t * self.inverse * q)[:, :, None] * q[:, None]
         return torch.addmm(v, squares.reshape(len(v), -1), self.stack[:-1].mT)  # ds_i = -q.T_i q / d
 

@@ -31,7 +31,7 @@ class _Quadratics(Curved, ABC):
     """Matrices side by side, and which they are."""
     rows: Tensor
     """Those of the linear forms."""
-    dims = (2, 1, 0)
+    dims, kept = (2, 1, 0), 1
 
     @staticmethod
     def fields(set: Any, method: Any) -> tuple[Any, ...] | None:
@@ -73,7 +73,7 @@ class _Quadratics(Curved, ABC):
     def _reach(self, form: Tensor, line: Tensor, length: Tensor, at: slice, strict: bool) -> tuple[Tensor, ...]:
         """s for the constraints `at`, and a, b with ds = a Pz + b row."""
 
-    def less(self, v: Tensor, t: Tensor, points: Tensor, slope: Tensor, *fields: Tensor) -> Tensor:
+    def less(self, v: Tensor, t: Tensor, points: Tensor, slope: Tensor) -> Tensor:
         return torch.addcmul(v, t, slope, value=-1)
 
 
