@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch._C._distributed_c10d import HashStore
 
 from inset import Ball, Box, Polytope, Strings
@@ -125,6 +125,18 @@ def test_it_is_not_for_another_field_in_the_same_place() -> None:
         for _ in range(20):
             y = project(Polytope(torch.from_numpy(CORNERS).float(), torch.full((4,), size)), x, anchor)
             assert size - 1e-4 < y.max() <= size
+
+
+def test_parameters_get_other_numbers_without_a_sign() -> None:
+    """Frozen ones too, of conversions and of what sets all of them."""
+    layer = Projection(Ball(nn.Parameter(torch.full((3,), 0.3)), nn.Parameter(torch.tensor(2.1)))).requires_grad_(False)
+    set, x = layer.set, 20 * torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    assert set is not None and set.contains(layer(x)).all()
+    layer.bfloat16().float()
+    assert layer.set is not None and layer.set.contains(layer(x)).all()
+    nn.utils.vector_to_parameters(torch.tensor([0.0, 0.0, 0.0, 1.0]), layer.parameters())
+    y = layer(x)
+    assert layer.set.contains(y).all() and y.norm(dim=-1).median() > 0.99
 
 
 def test_strings_notice_links_that_change() -> None:

@@ -118,9 +118,9 @@ def watchable(v: Tensor) -> bool:
     """Whether the tensor says if it was changed in place: not if others than torch write to its memory, as NumPy may.
 
     Memory that torch did not allocate cannot be resized; other processes see what is shared. Nor do the collectives of
-    `torch.distributed` leave a sign.
+    `torch.distributed` leave a sign, nor what gives a parameter other numbers: `Module.to`, `vector_to_parameters`.
     """
-    if v.is_inference() or (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if isinstance(v, nn.Parameter) or v.is_inference() or (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return False
     return not v.is_cpu or (v.untyped_storage().resizable() and not v.is_shared())
 

@@ -38,6 +38,8 @@ def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | 
     batch = x.shape[:-1]
     if any([not _fits(v, batch, k) for v, k in zip((anchor, *fields), (1, *kind.dims), strict=True)]):
         return None
+    if any([k == 2 and not _shared(v, k) and v.shape[:-k] != batch for v, k in zip(fields, kind.dims, strict=True)]):
+        return None  # matrices of some samples would be copied for the others
     if batch.numel() * kind.count(fields, x) > LARGEST:
         return None
     with exact_arithmetic(x):
@@ -55,11 +57,18 @@ def _fits(v: Field, batch: torch.Size, event: int) -> bool:
     return len(lead) <= len(batch) and all([a in (1, b) for a, b in zip(reversed(lead), reversed(batch), strict=False)])
 
 
+def _shared(v: Any, event: int) -> bool:
+    """Whether all samples have the same, so that its leading dimensions are 1 if there are some."""
+    return v.shape[: v.ndim - event].numel() == 1
+
+
 def _flat(v: Field, batch: torch.Size, event: int) -> Field:
-    """As it is where all samples share it, else with one leading dimension."""
+    """As for one sample where all share it, else with one leading dimension."""
     if not isinstance(v, Tensor) or v.ndim == event:
         return v
     shape = v.shape[v.ndim - event :]
+    if _shared(v, event):
+        return v.reshape(shape)
     if len(batch) == 1 and v.ndim == event + 1:
         return v if v.shape[0] == batch[0] else v.expand(*batch, *shape)
     return v.expand(*batch, *shape).reshape(-1, *shape)
@@ -72,7 +81,11 @@ def _filled(tensors: Any, numbers: tuple[float | None, ...]) -> list[Field]:
 
 
 class _Line(torch.autograd.Function):
-    """The point at the weight eta, and its derivatives; None where the formulas are to tell."""
+    """The point at the weight eta, and its derivatives; None where the formulas are to tell.
+
+    The fields are not saved: but for `by_formulas` the way back does not need them, so that bounds in a buffer may be
+    those of the next step by then.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, *given: Any) -> Tensor | None:
@@ -84,14 +97,21 @@ class _Line(torch.autograd.Function):
         solved = kind.solve(points, _flat(anchor, batch, 1), *fields, strict)
         if solved is None:
             return None
-        keep(ctx, (x, anchor, *tensors), solved)
+        keep(ctx, (x, anchor), solved)
+        ctx.tensors, ctx.versions = tensors, [_version(v) for v in tensors]
         return torch.lerp(anchor, x, solved.eta.view(*batch, 1))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        inputs, solved = kept(ctx)
+        (x, anchor), solved = kept(ctx)
+        inputs = (x, anchor, *ctx.tensors)
         kind, numbers, method, strict = ctx.rest
         if by_formulas(g):
+            if [_version(v) for v in ctx.tensors] != ctx.versions:
+                raise RuntimeError(
+                    f"a field of {kind.made.__name__} was changed in place after the projection: its derivative can be "
+                    "had, but not in batches and not to be differentiated; clone the field before it is changed"
+                )
 
             def formula(x: Tensor, anchor: Tensor, *tensors: Tensor) -> Tensor:
                 return interpolated(kind.made(*_filled(tensors, numbers)), x, anchor, method, strict)[0]
@@ -99,6 +119,11 @@ class _Line(torch.autograd.Function):
             return *differentiated(ctx, formula, inputs, g), None
         with exact_arithmetic(g):
             return *_pulled(ctx, inputs, solved, g), None
+
+
+def _version(v: Tensor) -> int | None:
+    """How often it was changed in place; in inference mode nobody counts."""
+    return None if v.is_inference() else v._version
 
 
 def _pulled(ctx: Any, inputs: tuple[Tensor, ...], solved: Any, g: Tensor) -> list[Tensor | None]:
@@ -117,7 +142,7 @@ def _pulled(ctx: Any, inputs: tuple[Tensor, ...], solved: Any, g: Tensor) -> lis
     places = [k for k, v in enumerate(numbers) if v is None]
     for at, (k, v) in enumerate(zip(places, tensors, strict=True), 2):
         if ctx.needs_input_grad[at]:
-            shared, shape = v.ndim == kind.dims[k], v.shape[v.ndim - kind.dims[k] :]
+            shared, shape = _shared(v, kind.dims[k]), v.shape[v.ndim - kind.dims[k] :]
             dv = kind.by_field(k, w, solved, x, anchor, shape, shared)
-            found[at] = dv if shared else dv.reshape(*batch, *shape).sum_to_size(v.shape)
+            found[at] = dv.reshape(v.shape) if shared else dv.reshape(*batch, *shape).sum_to_size(v.shape)
     return found

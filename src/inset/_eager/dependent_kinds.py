@@ -209,7 +209,8 @@ class _OfBall:
         sizes = torch.linalg.vector_norm(spans, dim=-1, keepdim=True)
         long, inner = sizes.unbind()
         depth, hidden = r - inner, k + 4 * u
-        values = long * (1 + hidden) - r * (1 - hidden) if strict else long - r
+        off = 0.0 if isinstance(center, Tensor) else 1.01 * u * n**0.5 * abs(center)  # a number was rounded
+        values = long * (1 + hidden) - (r * (1 - hidden) - off) if strict else long - r
         raw, outside = _weight(values / depth, depth), values > 0
         eta = raw
         if raw is not None and strict:
@@ -217,7 +218,7 @@ class _OfBall:
             middle = (
                 center.norm(dim=-1, keepdim=True) if isinstance(center, Tensor) else depth.new_tensor(n * abs(center))
             )
-            error = middle * (17 * u) + r * (12.2 * k + 17.2 * u)
+            error = middle * (17 * u) + r * (12.2 * k + 17.2 * u) + 6 * off
             eta = _kept(raw, error / depth, outside)
         if raw is None or eta is None:
             return None

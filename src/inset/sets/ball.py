@@ -54,6 +54,8 @@ class Ball(ConvexSet):
 
     def rounding(self, x: Array, size: Array, u: float) -> Array:
         v, n = x - self.center, x.shape[-1]
+        if not is_array(self.center):
+            size = size + u * abs(self.center)  # a number is rounded to the dtype of x
         if self.p == 2:
             return (u * (n / 2 + 4) * (length(v) + self.radius) + length(size))[..., None]
         if self.p == 1:
