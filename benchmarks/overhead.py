@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +25,11 @@ import inset
 from inset.torch import Projection
 
 from . import dependent_sets, environment
+from .by_hand import SETS, Formula
 from .results import Results
 from .training_steps import GOALS, LOOSE, PAPER, RAY, STEPS, STRICT, build, captured
 
 Step = Callable[[], object]
-Formula = Callable[[Tensor], Any]
-# A set, its anchor, and formulas by hand, of which the first is the reference.
-Handmade = tuple[inset.ConvexSet, Tensor, dict[str, Formula]]
 #: The ratios this project holds itself to, for the polytope at batch 512.
 BARS = {"project, strict=False": 1.3, "project, strict=True": 1.6}
 BATCHES = (1, 32, 512, 8192)
@@ -92,7 +89,7 @@ def formulas(results: Results, names: list[str], args: argparse.Namespace) -> No
 def dependent(results: Results, names: list[str], args: argparse.Namespace) -> None:
     sizes = f"n = {dependent_sets.DIMENSION}, m = {dependent_sets.ROWS}"
     print(f"\nThe same with a set for each sample, and derivatives by its fields, {sizes}, float32")
-    for name in names:
+    for name in [name for name in names if name in dependent_sets.SETS]:
         for batch in BATCHES:
             torch.manual_seed(args.seed)
             title = f"{name} for each, batch {batch}"
@@ -140,63 +137,6 @@ def _modes(args: argparse.Namespace) -> list[str]:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-
-
-# -- the formulas by hand: what a user would write who knows the set and needs nothing else ------------------------
-
-
-def polytope_by_hand(n: int = 50, m: int = 50) -> Handmade:
-    A, b, x0 = torch.randn(m, n).double(), 0.5 + torch.rand(m).double(), torch.zeros(n).double()
-    h0 = A @ x0 - b  # once: a user's anchor does not move
-
-    def formula(x: Tensor) -> Tensor:
-        h = x @ A.T - b
-        eta = (h0 / (h0 - h.clamp(min=0))).min(-1, keepdim=True).values
-        return torch.where(eta < 1, x0 + eta * (x - x0), x)
-
-    return inset.Polytope(A, b), x0, {"by hand": formula, "by hand, rows scaled": _scaled(A, b, x0)}
-
-
-def _scaled(A: Tensor, b: Tensor, x0: Tensor) -> Formula:
-    """The same with every row divided by its depth at the anchor beforehand: the fastest we know in plain torch."""
-    depth = b - A @ x0
-    rows, bounds = (A / depth[:, None]).T.contiguous(), b / depth
-
-    def formula(x: Tensor) -> Tensor:
-        s = (x @ rows - bounds).max(-1, keepdim=True).values
-        outside = s > 0
-        return torch.where(outside, x0 + (x - x0) / (1 + torch.where(outside, s, 0.0)), x)
-
-    return formula
-
-
-def ball_by_hand(n: int = 50) -> Handmade:
-    c, radius = torch.randn(n).double(), 3.0
-
-    def formula(x: Tensor) -> Tensor:
-        v = x - c
-        size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-        outside = size > radius
-        return torch.where(outside, c + radius / torch.where(outside, size, 1.0) * v, x)
-
-    return inset.Ball(c, radius), c, {"by hand": formula}
-
-
-def box_by_hand(n: int = 50) -> Handmade:
-    lower, upper = -0.5 - torch.rand(n).double(), 0.5 + torch.rand(n).double()
-    x0 = (lower + upper) / 2
-    half = upper - x0
-
-    def formula(x: Tensor) -> Tensor:
-        v = x - x0
-        gauge = (v.abs() / half).amax(-1, keepdim=True)
-        outside = gauge > 1
-        return torch.where(outside, x0 + v / torch.where(outside, gauge, 1.0), x)
-
-    return inset.Box(lower, upper), x0, {"by hand": formula}
-
-
-SETS = {"polytope": polytope_by_hand, "ball": ball_by_hand, "box": box_by_hand}
 
 
 # -- what is timed -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Layers of others on the same sets: time, memory, violations, displacement and transforms, side by side.
 
-RAYEN, Pi-net, cvxpylayers (diffcp, Moreau), qpth and ProxQP's layer against `Projection`, the same points.
+RAYEN, Pi-net, cvxpylayers (diffcp, Moreau), qpth, ProxQP's layer and the published formulas of trust-region-layers
+against `Projection`, the same points.
 Each cell is a process of its own, in which the peer takes turns with inset's layers; a ratio is the median over the
 rounds of (this layer / that of inset in the same round). A peer that fails is reported with its error.
 With --json a killed run continues where it stopped.

@@ -17,6 +17,7 @@ from .peers_tables import BATCH, Cells, rows
 
 CAVEAT = (
     "Circles end on the line from an anchor, diamonds at (near: close to) the nearest point: different problems."
+    " Of trust-region-layers it is nearest by KL."
     "\nFilled: no sample outside the set; hollow: some. A cross: no result, for lack of time or memory or by an error."
 )
 #: Name and colour; within the row of a set they follow each other from above.
@@ -32,6 +33,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "cvxpylayers-moreau": ("cvxpylayers, Moreau", "#8C6B00"),
     "qpth": ("qpth", "#8C6BB1"),
     "proxsuite": ("ProxQP layer", INK),
+    "trust-region-layers": ("trust-region-layers, formulas", "#B79BD3"),
 }
 NONE = 1e-18  # where a violation of 0 is drawn
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from inset import Method
 from inset.torch import Projection
 
-from . import peers_conic, peers_pinet
+from . import peers_conic, peers_pinet, peers_trust_region
 from .peers_calls import JaxLayer, TorchLayer
 from .peers_sets import Kind, Problem, as_point, as_set, tensor
 
@@ -45,7 +45,7 @@ class Peer:
     modules: tuple[str, ...]
     packages: tuple[str, ...]
     nearest: bool = True
-    """Whether it computes the nearest point, or the point on a ray."""
+    """Whether it computes the nearest point, in whatever sense, or the point on a ray."""
     float32: bool = False
     """Whether it is judged in float32 too."""
     note: str = ""
@@ -109,11 +109,6 @@ def proxsuite(problem: Problem, dtype: torch.dtype, device: str) -> TorchLayer:
     return TorchLayer(lambda x: solve(Q, -x, E, e, A, lower, b)[0], dtype, device)
 
 
-def trust_region(problem: Problem, dtype: torch.dtype, device: str) -> TorchLayer:
-    """The KL projection of trust-region-layers; where it can be installed, this is the place to call it."""
-    raise NotImplementedError("found, but never seen to run here: nothing calls it yet")
-
-
 def _column(v: np.ndarray | None) -> np.ndarray | None:
     return None if v is None else v[:, None]
 
@@ -144,11 +139,6 @@ PEERS = {
     "qpth": Peer("qpth", qpth, LINEAR, ("qpth",), ("qpth",)),
     "proxsuite": Peer("ProxQP layer", proxsuite, LINEAR, ("proxsuite",), ("proxsuite",)),
     "trust-region-layers": Peer(
-        "trust-region-layers",
-        trust_region,
-        ("kl",),
-        ("trust_region_projections",),
-        (),
-        note="a repository, not on PyPI; its KL is solved by ITPAL, C++ that is not on PyPI either",
+        "trust-region-layers, formulas", peers_trust_region.layer, ("kl",), (), (), float32=True
     ),
 }
