@@ -120,7 +120,9 @@ def watchable(v: Tensor) -> bool:
     Memory that torch did not allocate cannot be resized; other processes see what is shared. Nor do the collectives of
     `torch.distributed` leave a sign, nor what gives a parameter other numbers: `Module.to`, `vector_to_parameters`.
     """
-    if type(v) is nn.Parameter or v.is_inference() or (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if type(v) is nn.Parameter or v.is_inference():
+        return False
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False
     storage = v.untyped_storage()  # of which these are quicker asked than of the tensor
     return not v.is_cpu or (storage.resizable() and not storage.is_shared())

@@ -38,8 +38,6 @@ def fused(set: Any, x: Any, anchor: Any, method: Any, strict: bool) -> Tensor | 
     batch = x.shape[:-1]
     if any([not _fits(v, batch, k) for v, k in zip((anchor, *fields), (1, *kind.dims), strict=True)]):
         return None
-    if any([k == 2 and not _shared(v, k) and v.shape[:-k] != batch for v, k in zip(fields, kind.dims, strict=True)]):
-        return None  # matrices of some samples would be copied for the others
     if batch.numel() * kind.count(fields, x) > LARGEST:
         return None
     with exact_arithmetic(x):
@@ -54,10 +52,12 @@ def _fits(v: Field, batch: torch.Size, event: int) -> bool:
     lead = v.shape[: v.ndim - event]
     if lead == batch:
         return True
+    if event == 2 and not _shared(v, event):  # a matrix of some samples would be copied for the others
+        return False
     return len(lead) <= len(batch) and all([a in (1, b) for a, b in zip(reversed(lead), reversed(batch), strict=False)])
 
 
-def _shared(v: Any, event: int) -> bool:
+def _shared(v: Tensor, event: int) -> bool:
     """Whether all samples have the same, so that its leading dimensions are 1 if there are some."""
     return v.shape[: v.ndim - event].numel() == 1
 

@@ -40,7 +40,7 @@ class _Terms(NamedTuple):
     """(x0 - c) L."""
     depth: Tensor
     steep: Tensor
-    """The greatest stretch of |L|."""
+    """The greatest stretch of |L|, or more."""
     k: float
     """Of the error k (steep |x - c| + r) of h(x)."""
     here: Tensor
@@ -56,7 +56,8 @@ class _Terms(NamedTuple):
         a = _image(x0 - c, wide)
         depth = radius - norm(a)
         if wide is not None and wide.ndim == 2:
-            k, steep = u * (n + wide.shape[1] / 2 + 6), torch.linalg.matrix_norm(wide.abs(), ord=2)
+            k, size = u * (n + wide.shape[1] / 2 + 6), wide.abs()
+            steep = (size.sum(0).max() * size.sum(1).max()).sqrt()  # which it is at most, and a graph of CUDA can have
             here, far, middle = (steep * norm(v) for v in (x0 - c, x0, c))
             reached, linear = 2 * here, (2 * k + 4 * u) * steep  # |y - c| <= |x0 - c| + eta (|x - c| + |x0 - c|)
         else:
