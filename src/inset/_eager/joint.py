@@ -75,9 +75,9 @@ class KnownJoint:
         return first
 
     def less(self, v: Tensor, t: Tensor, points: Tensor, which: Tensor, *kept: Tensor) -> Tensor:
-        result = v
         own = split(kept, tuple([part.kept for part in self.parts]))
-        for k, (part, tensors) in enumerate(zip(self.parts, own, strict=True)):
-            # of a part that does not count the derivative may be no number
-            result = torch.where(which == k, part.less(v, t, points, *tensors), result)
+        pieces = [part.less(v, t, points, *tensors) for part, tensors in zip(self.parts, own, strict=True)]
+        result = pieces[0]
+        for k, piece in enumerate(pieces[1:], 1):  # of a part that does not count the derivative may be no number
+            result = torch.where(which == k, piece, result)
         return result

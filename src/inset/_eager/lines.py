@@ -144,12 +144,14 @@ class _Line(torch.autograd.Function):
         out, length, *active = known.out(points, strict, sloped)
         raw, inside = torch.add(out, one).reciprocal_(), out <= zero  # NaN is not
         if strict:  # also a point inside is lost if the anchor is not certain
-            eta = torch.where(inside, known.certain, raw / known.more(raw, length))
+            eta = torch.where(
+                inside, known.certain, raw / known.more(raw, length)
+            )  # no filling: it would wait for a GPU
         else:
-            eta = torch.where(inside, one, raw)
+            eta = raw.masked_fill(inside, one)
         if sloped:
             tensors = [v for v in lines.fields if isinstance(v, Tensor)]  # saved, so that a change of them is noticed
-            raw = torch.where(inside, zero, raw)
+            raw.masked_fill_(inside, zero)
             ctx.save_for_backward(*active, x, lines.anchor, points, pulled, eta, raw, *tensors)
             ctx.lines, ctx.start, ctx.active = lines, start, len(active)
         y = torch.lerp(start, points, eta)
@@ -164,7 +166,7 @@ class _Line(torch.autograd.Function):
             return *torch.autograd.grad(y, x, g, create_graph=True), None, None
         g = g if x.ndim == 2 else g.reshape(points.shape)
         with exact_arithmetic(x):
-            along = torch.linalg.vecdot(g, points - ctx.start)[:, None]
+            along = torch.linalg.vecdot(g, points - ctx.start).unsqueeze(-1)
             dx = lines.known.less(eta * g, along * raw * raw, points, *active)
         dx = dx if pulled is None else dx * pulled
         return dx if x.ndim == 2 else dx.reshape(x.shape), None, None

@@ -151,7 +151,7 @@ class _Chord(_Norms):
         return (out, length, away, long) if sloped else (out, length)
 
     def less(self, v: Tensor, t: Tensor, points: Tensor, away: Tensor, long: Tensor) -> Tensor:
-        unit = away / torch.where(t == 0, 1.0, long)  # outside there is a length
+        unit = away / long.clamp_min(1e-30)  # outside it is longer
         return torch.addcmul(v, _back(unit, self.L), t * self.inverse, value=-1)
 
 
