@@ -126,7 +126,7 @@ def check_shapes(set: Any) -> None:
 
 def check_point(set: Any, x: Point, what: str = "points") -> None:
     """Raise unless x has the structure and trailing shape of a point of the set, in floating dtype."""
-    if set.named is not None and _fits(set, set.named, x):
+    if all([part.named is not None and _fits(part, part.named, x) for part in getattr(set, "parts", (set,))]):
         return
     for part in getattr(set, "parts", ()):
         check_point(part, x, what)

@@ -143,10 +143,8 @@ class _Line(torch.autograd.Function):
         one, zero = ONE[x.dtype], ZERO[x.dtype]
         out, length, *active = known.out(points, strict, sloped)
         raw, inside = torch.add(out, one).reciprocal_(), out <= zero  # NaN is not
-        if strict:  # also a point inside is lost if the anchor is not certain
-            eta = torch.where(
-                inside, known.certain, raw / known.more(raw, length)
-            )  # no filling: it would wait for a GPU
+        if strict:  # also a point inside is lost if the anchor is not certain; to fill that in would wait for a GPU
+            eta = torch.where(inside, known.certain, raw / known.more(raw, length))
         else:
             eta = raw.masked_fill(inside, one)
         if sloped:
