@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=float, default=12.0, help="GB that a cell may take (default 12)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write results there, and continue from them")
     parser.add_argument("--show", action="store_true", help="measure nothing; print what --json holds")
+    parser.add_argument(
+        "--earlier",
+        type=Path,
+        metavar="FILE",
+        help="with --show and --figure: an earlier run, for sets that --json lacks",
+    )
     parser.add_argument("--figure", type=Path, metavar="FILE", help="measure nothing; draw what --json holds as SVG")
 
 
@@ -67,16 +73,23 @@ def run(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """Print, or draw, what was measured."""
-    if args.json is None or not args.json.exists():
+    files = [path for path in (args.json, args.earlier) if path is not None]
+    if args.json is None or not all([path.exists() for path in files]):
         raise SystemExit("error: --show and --figure want the results in --json FILE, which has to exist")
-    found = json.loads(args.json.read_text())
+    cells: peers_tables.Cells = {}
+    about = ""
+    for found in [json.loads(path.read_text()) for path in files]:
+        known = {key.split("|")[0] for key in cells}
+        own = {key: cell for key, cell in found["cells"].items() if key.split("|")[0] not in known}
+        names = [name for name in SETS if any([key.startswith(f"{name}|") for key in own])]
+        about += f"{environment.show(found['settings'])}\nsets:         {', '.join(names)}\n\n"
+        cells |= own
     if args.figure is not None:
         from . import peers_figure  # here: only it needs matplotlib
 
-        peers_figure.draw(found["cells"], args.figure)
+        peers_figure.draw(cells, args.figure)
     if args.show:
-        print(f"{environment.show(found['settings'])}\n{peers_tables.NOTE}")
-        print(peers_tables.everything(list(SETS), list(BATCHES), found["cells"]))
+        print(f"{about}{peers_tables.NOTE}\n{peers_tables.everything(list(SETS), list(BATCHES), cells)}")
     return 0
 
 

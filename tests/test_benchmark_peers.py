@@ -289,3 +289,21 @@ def test_results_are_shown_and_drawn_without_measuring(tmp_path: Path, capsys: p
     said = capsys.readouterr().out
     assert "seed:         7" in said and "Gaussian KL, 10 actions, batch 512" in said and "1.25" in said
     assert "Gaussian KL" in picture.read_text()
+
+
+def test_sets_of_an_earlier_run_are_shown_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And none of the sets that were measured again."""
+    now, before = tmp_path / "now.json", tmp_path / "before.json"
+    again = {"kl-10|512|inset": {"entries": {"chord, strict": entry(1.25)}}}
+    old = {
+        "kl-10|1|inset": {"entries": {"chord, strict": entry(3.75)}},
+        "lmi-10|512|inset": {"entries": {"chord, strict": entry(4.5)}},
+    }
+    now.write_text(json.dumps({"settings": {"seed": 7}, "cells": again}))
+    before.write_text(json.dumps({"settings": {"seed": 8}, "cells": old}))
+    assert main(["peers", "--show", "--json", str(now), "--earlier", str(before)]) == 0
+    said = capsys.readouterr().out
+    assert "1.25" in said and "4.5" in said and "3.75" not in said
+    assert "seed:         7\nsets:         kl-10" in said and "seed:         8\nsets:         lmi-10\n" in said
+    with pytest.raises(SystemExit, match="want the results in --json FILE"):
+        main(["peers", "--show", "--json", str(now), "--earlier", str(tmp_path / "none.json")])
