@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from inset import LMI, Ball, Box, ConvexSet, Ellipsoid, Equality, Polytope, Quadratic, SecondOrderCone, Simplex
+from inset._eager import lines as eager
+from inset._project import interpolated
 from inset.affine import onto
 
 N, D = 64, 6
@@ -15,6 +19,10 @@ CURVED = ("quadratic", "skew", "paraboloid", "flat", "quadratics", "cone", "cone
 NORMS = ("ball", "axes", "ellipsoid")
 JOINT = ("two", "many")
 PLANAR = ("simplex", "plane", "planes")
+DTYPES = (torch.float64, torch.float32)
+METHODS = ("chord", "ray")
+over_methods = pytest.mark.parametrize("method", METHODS)
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
 def made(kind: str, dtype: torch.dtype, seed: int = 0, far: float = 0.0) -> tuple[ConvexSet, Tensor, Tensor]:
@@ -104,3 +112,21 @@ def made(kind: str, dtype: torch.dtype, seed: int = 0, far: float = 0.0) -> tupl
     anchor = onto(set, (center + 0.02 * normal(D)).to(dtype))
     sizes = torch.tensor([0.02, 1.0, 30.0, 1e4], dtype=dtype).repeat(N // 4)[:, None]
     return set, anchor, anchor + sizes * normal(N, D).to(dtype)
+
+
+def fused(set: ConvexSet, x: Tensor, anchor: Tensor, method: str = "ray", strict: bool = True) -> Tensor:
+    y = eager.fused(set, x, anchor, method, strict)
+    assert y is not None
+    return y
+
+
+def formulas(set: ConvexSet, x: Tensor, anchor: Tensor, method: Any = "ray", strict: bool = True) -> Tensor:
+    if isinstance(set, Quadratic):  # the form does not know of what is not symmetric, its gradient P x would
+        set = Quadratic((set.P + set.P.mT) / 2, set.q, set.r)
+    return interpolated(set, x, anchor, method, strict)[0]
+
+
+def what_is_known(set: ConvexSet, anchor: Tensor, method: str) -> Any:
+    found = eager.known_kind(set, method)
+    assert found is not None
+    return eager.remembered(*found, anchor)

@@ -1,7 +1,7 @@
 """`Ball` and `Ellipsoid` for `lines.py`, as |(x - c) L| - r; see `kinds.py` for what a kind is, `curved.py` for `ray`.
 
-L is 1, a vector or a matrix. What rounding does to a product with a matrix is a matter of |x - c| and of the greatest
-stretch of |L|, otherwise of |(x - c) L| alone.
+L is 1, a vector or a matrix. Rounding of v L is a matter of ||v| |L||, which for a matrix is bounded by `spread` |D v|:
+D has the lengths of the rows of L, and `spread` is the greatest stretch of |L| with its rows divided by these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .curved import direction, larger_root
 from .kinds import certainty, norm, positive, roundoff
 
 LEAST, MOST = 1e-12, 1e12
-"""Of r, of the greatest stretch, and of r over it: sets whose squares stay in the range of float32."""
+"""Of r and of r over the greatest stretch, which is below MOST: squares stay in the range of float32."""
 
 
 def _image(v: Tensor, L: Tensor | None) -> Tensor:
@@ -39,35 +39,40 @@ class _Terms(NamedTuple):
     a: Tensor
     """(x0 - c) L."""
     depth: Tensor
+    D: Tensor | None
+    """For a matrix alone."""
+    spread: Tensor
     steep: Tensor
-    """The greatest stretch of |L|, or more."""
+    """The greatest stretch of L, or more."""
     k: float
-    """Of the error k (steep |x - c| + r) of h(x)."""
+    """Of the error k (||x - c| |L|| + r) of h(x)."""
     here: Tensor
-    """steep |x0 - c|, or less where that is enough."""
+    """||x0 - c| |L||."""
     p: Tensor
     q: Tensor | None
-    """The error at y relative to the depth is p + q eta |x - c| at most, or with |x - x0|; p alone if q is None."""
+    """The error at y relative to the depth is p + q eta |D (x - c)| at most, or with x - x0; p alone if q is None."""
 
     @classmethod
     def of(cls, center: Tensor, L: Tensor | None, radius: Any, anchor: Tensor) -> _Terms:
         (c, x0), u, n = (v.double() for v in (center, anchor)), roundoff(anchor), anchor.shape[0]
         wide = None if L is None else L.double()
         a = _image(x0 - c, wide)
-        depth = radius - norm(a)
-        if wide is not None and wide.ndim == 2:
-            k, size = u * (n + wide.shape[1] / 2 + 6), wide.abs()
-            steep = (size.sum(0).max() * size.sum(1).max()).sqrt()  # which it is at most, and a graph of CUDA can have
-            here, far, middle = (steep * norm(v) for v in (x0 - c, x0, c))
-            reached, linear = 2 * here, (2 * k + 4 * u) * steep  # |y - c| <= |x0 - c| + eta (|x - c| + |x0 - c|)
+        depth, D, linear = radius - norm(a), None, None
+        sizes = None if wide is None else wide.abs()
+        here, far, middle = (norm(_image(v.abs(), sizes)) for v in (x0 - c, x0, c))
+        spread = torch.ones_like(depth)
+        if sizes is not None and sizes.ndim == 2:
+            k, D = u * (n + sizes.shape[1] / 2 + 4), norm(sizes)
+            unit = sizes / D.clamp(min=torch.finfo(D.dtype).tiny)[:, None]
+            spread = (unit.sum(0).max() * unit.sum(1).max()).sqrt()  # that at most, and a graph of CUDA can have it
+            reached, linear, steep = here, (2 * k + 4 * u) * spread, spread * D.max()
         else:
-            k, steep = u * (n / 2 + 6), torch.ones_like(depth) if wide is None else wide.abs().max()
-            here, far, middle = (norm(_image(v, wide)) for v in (x0 - c, x0, c))
-            reached, linear = 1.01 * radius, None  # y is in the set
+            k, steep = u * (n / 2 + (4 if sizes is None else 6)), spread if sizes is None else sizes.max()
+            reached = 1.01 * radius  # y is in the set
         fixed = 4 * k * (here + radius) + 8 * u * far
         error = fixed + 2 * k * (reached + radius) + 4 * u * (middle + reached + far)
-        left = positive(depth - 2 * fixed)
-        return cls(a, positive(depth), steep, k, here, error / left, None if linear is None else linear / left)
+        left, depth = positive(depth - 2 * fixed), positive(depth)
+        return cls(a, depth, D, spread, steep, k, here, error / left, None if linear is None else linear / left)
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,9 @@ class _Norms(ABC):
     inverse: Tensor
     certain: Tensor
     base: Tensor
-    """1 + p of the error p + q eta |x - c| at y, and rounding of this."""
+    """1 + p of the error p + q eta |D (x - c)| at y, and rounding of this."""
     q: Tensor | None
+    D: Tensor | None
 
     kept = 1
 
@@ -106,9 +112,10 @@ class _Norms(ABC):
         if anchor.is_cpu and not usual.item():
             return None
         inverse, *rest = [v.to(dtype) for v in cls._prepared(now, r, roundoff(anchor))]
-        base, q = ((1 + now.p) * (1 + 8 * roundoff(anchor))).to(dtype), None if now.q is None else now.q.to(dtype)
+        base = ((1 + now.p) * (1 + 8 * roundoff(anchor))).to(dtype)
+        q, D = (None if v is None else v.to(dtype) for v in (now.q, now.D))
         certain = torch.where(usual, certainty(base), torch.nan)  # without a look at a value of a GPU
-        return cls(set, anchor.clone(), fields[0], L, inverse, certain, base, q, *rest)
+        return cls(set, anchor.clone(), fields[0], L, inverse, certain, base, q, D, *rest)
 
     @staticmethod
     @abstractmethod
@@ -128,14 +135,14 @@ class _Chord(_Norms):
     slope: Tensor
     """With `strict` s is offset + slope |(x - c) L|, and what rounding may hide."""
     hidden: Tensor
-    """That of a product with a matrix, per unit of |x - c|."""
+    """That of a product with a matrix, per unit of |D (x - c)|."""
 
     kept = 2
 
     @staticmethod
     def _prepared(now: _Terms, r: Tensor, u: float) -> tuple[Tensor, ...]:
         inverse, hidden = 1 / now.depth, 2 * now.k + 4 * u  # of h, here and where it is evaluated again, and of s
-        return inverse, r, -r * (1 - hidden) * inverse, (1 + hidden) * inverse, hidden * now.steep * inverse
+        return inverse, r, -r * (1 - hidden) * inverse, (1 + hidden) * inverse, hidden * now.spread * inverse
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         v = points - self.center
@@ -143,10 +150,10 @@ class _Chord(_Norms):
         long = norm(away, keepdim=True)
         if not strict:
             out, length = (long - self.radius) * self.inverse, None
-        elif self.q is None:
+        elif self.D is None:
             out, length = torch.addcmul(self.offset, long, self.slope), None
         else:
-            length = norm(v, keepdim=True)
+            length = norm(v * self.D, keepdim=True)
             out = torch.addcmul(self.offset, long, self.slope).addcmul_(length, self.hidden)
         return (out, length, away, long) if sloped else (out, length)
 
@@ -161,30 +168,35 @@ class _Ray(_Norms):
 
     a: Tensor
     tight: Tensor
-    """With `strict` in place of `inverse`, that is 1 / (r^2 - |a|^2), and what is then added to |q| and to a.q."""
+    """With `strict` in place of `inverse`, which is 1 / (r^2 - |a|^2)."""
     longer: Tensor
+    """What is then added to |q|, per unit of it, or of |D (x - x0)|."""
     more_across: Tensor
+    """And to a.q, per unit of that."""
 
     @staticmethod
     def _prepared(now: _Terms, r: Tensor, u: float) -> tuple[Tensor, ...]:
         inner = norm(now.a)
-        per = 2 * now.k * now.steep  # h plus its error is h + 2 k (here + r) + per |x - x0| at most
-        low = r - 2 * now.k * (now.here + r)
+        low = r - 2 * now.k * (now.here + r)  # h plus its error is at most h + r - low, and what `longer` says
         tight, lead = positive(low - inner) * (low + inner), now.depth * (r + inner)
-        return 1 / lead, now.a, 1 / tight, per, per * (inner + low)
+        return 1 / lead, now.a, 1 / tight, 2 * now.k * now.spread, inner + low
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         w, length = direction(points, self.anchor)
         q = _image(w, self.L)
-        outer, across, inverse, slack = norm(q, keepdim=True), (q @ self.a)[:, None], self.inverse, 0.0
+        outer, across, inverse, slack, far = norm(q, keepdim=True), (q @ self.a)[:, None], self.inverse, 0.0, None
         if strict:
-            outer, across, inverse, slack = outer + self.longer, across + self.more_across, self.tight, 16 * roundoff(w)
-        root, disc = larger_root(across * inverse, outer * outer * inverse, slack)
+            size = outer if self.D is None else norm(w * self.D, keepdim=True)
+            longer, inverse, slack, far = size * self.longer, self.tight, 16 * roundoff(w), length * size
+            outer, across = outer + longer, torch.addcmul(across, longer, self.more_across)
+        scale = outer.clamp_min(1e-30)  # of q, which may be short: squares of it would be 0
+        root, disc = larger_root(across / scale * inverse, inverse, slack)
+        root = root * scale
         out = length * root * (1 + slack) - 1
         if not sloped:
-            return out, length
-        turned = torch.addcmul(q, root, self.a) * (inverse / torch.where(disc > 0, disc, 1.0))
-        return out, length, _back(turned, self.L)
+            return out, far
+        turned = torch.addcmul(q, root, self.a) * (inverse / (disc * scale))
+        return out, far, _back(turned, self.L)
 
     def less(self, v: Tensor, t: Tensor, points: Tensor, slope: Tensor) -> Tensor:
         return torch.addcmul(v, t, slope, value=-1)

@@ -167,7 +167,10 @@ class _QuadraticsChord(_Quadratics):
         now = _Terms.of(fields, anchor)
         s = torch.where(now.r == 0, 1.0, now.r.abs())
         t = -(now.q @ anchor.double() + now.r)
-        size = (4 * s * (t - now.depth) + (t - s) ** 2).clamp(min=0).sqrt()
+        form = ((now.gradient - now.q) @ anchor.double() / 2).clamp(
+            min=0
+        )  # not t - depth, of which nothing may be left
+        size = (4 * s * form + (t - s) ** 2).sqrt()
         inverse = (size + t + s) / (4 * s * positive(now.depth))  # a depth is inside, so t + s > 0
         inverse, *constants = [v.to(anchor.dtype) for v in (inverse, now.q, s, now.r, now.matrix, now.vector)]
         return cls(now.set, anchor.clone(), now.margin, inverse, now.groups, *constants)
