@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import inset.torch
+from eager_sets import unasked
 from inset import Ball, Box, ConvexSet, Ellipsoid, Polytope
 from inset._eager import lines as eager
 from inset._project import interpolated
@@ -147,9 +148,9 @@ def test_what_is_extreme(dtype: torch.dtype, kind: str) -> None:
     assert y[:2].isnan().all() and set.contains(y[2:]).all()
     torch.testing.assert_close(y[2:], formulas(set, x[2:], anchor), rtol=1e-5, atol=1e-5)
     for strict in (True, False):
-        outside = fused(set, x[2:], anchor + 50, strict)
+        outside = unasked(set, x[2:], anchor + 50, "chord", strict)
         assert outside.isnan().all(-1).sum() >= len(outside) - (0 if strict else N // 4)
-    assert fused(set, x[5:], anchor + 50).isnan().all()
+    assert unasked(set, x[5:], anchor + 50, "chord").isnan().all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -158,8 +159,8 @@ def test_an_anchor_that_is_not_certainly_inside_is_loud(dtype: torch.dtype) -> N
     set, anchor, x = drawn(dtype)
     set.b[0] = set.A[0] @ anchor + 4 * torch.finfo(dtype).eps
     assert set.h(anchor) < 0 and (set.h(x) <= 0).any()
-    assert fused(set, x, anchor).isnan().all() and formulas(set, x, anchor).isnan().all()
-    assert fused(set, x, anchor, strict=False).isfinite().all()
+    assert unasked(set, x, anchor, "chord").isnan().all() and formulas(set, x, anchor).isnan().all()
+    assert unasked(set, x, anchor, "chord", strict=False).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -44,11 +44,9 @@ class Joint:
         pairs = zip(self.kinds, split(fields, self.sizes), strict=True)
         return sum([kind.count(own, x) for kind, own in pairs])
 
-    def known(self, *fields: Any, anchor: Tensor) -> KnownJoint | None:
+    def known(self, *fields: Any, anchor: Tensor) -> KnownJoint:
         pairs = zip(self.kinds, split(fields, self.sizes), strict=True)
         parts = tuple([kind.known(*own, anchor=anchor) for kind, own in pairs])
-        if None in parts:
-            return None
         sets = [inner for part in parts for inner in getattr(part.set, "parts", (part.set,))]
         certain = torch.stack([part.certain for part in parts]).amin()  # NaN where one is
         return KnownJoint(Intersection(tuple(sets)), parts, certain)

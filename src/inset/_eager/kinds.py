@@ -1,13 +1,13 @@
 """What `lines.py` computes once of each set and its anchor, and how far out a point is then.
 
 A kind of set, for a method, is a class with `fields(set, method)`, its fields, or None where it does not apply;
-`dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`,
-which may be None where the formulas are to tell; and then
+`dims`, how many dimensions they have, in turn; `count`, how many numbers are made of a point; `known(*fields, anchor)`;
+and then
 
 - `out(points, strict, sloped)`: s for each point, with `strict` the most that rounding may hide; the length of x where
   `more` needs it; and, unless no derivative is asked for, as many tensors as `kept` says, which `less` needs and which
   are saved for the backward pass;
-- `certain`: 1, or NaN if the anchor is not certainly inside;
+- `certain`: 1, or NaN if the anchor is not certainly inside, or numbers are out of range: on a CPU the formulas tell;
 - `more(eta, length)`: 1 and the greatest error at y relative to the depth, for some sets the same for all points;
 - `less(v, t, points, ...)`: v - t ds.
 

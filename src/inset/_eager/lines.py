@@ -86,7 +86,9 @@ def _prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) ->
     kind, fields = found
     with exact_arithmetic(x):
         known = remembered(kind, fields, anchor)
-    return None if known is None else Lines(anchor, known, method, strict, fields, LARGEST // kind.count(fields, x))
+    if anchor.is_cpu and known.certain.item() != 1:  # by these bounds: the formulas may know that it is inside
+        return None
+    return Lines(anchor, known, method, strict, fields, LARGEST // kind.count(fields, x))
 
 
 def known_kind(set: ConvexSet, method: Any) -> Found | None:

@@ -103,18 +103,16 @@ class _Norms(ABC):
 
     @classmethod
     @torch.no_grad()
-    def known(cls, *fields: Any, anchor: Tensor) -> _Norms | None:
+    def known(cls, *fields: Any, anchor: Tensor) -> _Norms:
         set, L, radius = cls.made(*fields)
         r = radius.double() if isinstance(radius, Tensor) else torch.full((), radius, dtype=torch.float64)
         r, dtype = r.to(anchor.device), anchor.dtype
         now = _Terms.of(fields[0], L, r, anchor)
         usual = (r >= LEAST) & (r <= MOST) & (now.steep <= MOST) & (r >= LEAST * now.steep)
-        if anchor.is_cpu and not usual.item():
-            return None
         inverse, *rest = [v.to(dtype) for v in cls._prepared(now, r, roundoff(anchor))]
         base = ((1 + now.p) * (1 + 8 * roundoff(anchor))).to(dtype)
         q, D = (None if v is None else v.to(dtype) for v in (now.q, now.D))
-        certain = torch.where(usual, certainty(base), torch.nan)  # without a look at a value of a GPU
+        certain = torch.where(usual, certainty(base), torch.nan)
         return cls(set, anchor.clone(), fields[0], L, inverse, certain, base, q, D, *rest)
 
     @staticmethod

@@ -62,7 +62,7 @@ class OnPlane:
         return max(x.shape[-1], self.inner.count(own, x))
 
     @torch.no_grad()
-    def known(self, *given: Any, anchor: Tensor) -> KnownOnPlane | None:
+    def known(self, *given: Any, anchor: Tensor) -> KnownOnPlane:
         *sources, own = self._apart(given)
         systems, sets = [], []
         for source, values in zip(self.sources, sources, strict=True):
@@ -71,8 +71,6 @@ class OnPlane:
         plane = Plane.of(systems)
         start = plane.onto(anchor[None])[0]
         inner = self.inner.known(*own, anchor=start)
-        if inner is None:
-            return None
         rest = [v for v in getattr(inner.set, "parts", (inner.set,)) if type(v) is not Simplex]
         parts = (*sets, *rest)
         return KnownOnPlane(parts[0] if len(parts) == 1 else Intersection(parts), plane, start, inner)
@@ -168,14 +166,13 @@ class _OfSimplex:
 
     @classmethod
     @torch.no_grad()
-    def known(cls, *, anchor: Tensor) -> _OfSimplex | None:
+    def known(cls, *, anchor: Tensor) -> _OfSimplex:
         u = roundoff(anchor)
-        if anchor.is_cpu and 0 < anchor.min().item() < LEAST:
-            return None
         # rounding grows more slowly than the distance from a bound: it is enough to know it there
         fixed = 16 * u * anchor.abs() + 64 * torch.finfo(anchor.dtype).smallest_normal
         p = ((1.5 * fixed) / positive(anchor - 2 * fixed)).max()
-        return cls(Simplex(anchor.shape[0]), -1 / positive(anchor), certainty(p), (1 + p) * (1 + 4 * u))
+        certain = torch.where(anchor.min() >= LEAST, certainty(p), torch.nan)
+        return cls(Simplex(anchor.shape[0]), -1 / positive(anchor), certain, (1 + p) * (1 + 4 * u))
 
     def out(self, points: Tensor, strict: bool, sloped: bool) -> tuple[Any, ...]:
         out, i = (points * self.scale).max(-1, keepdim=True)
