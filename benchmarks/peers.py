@@ -142,8 +142,7 @@ def hopeless(order: Order, cells: dict[str, Any]) -> str:
     """Why a cell is not even tried: a package is missing, or fewer points were too many already."""
     absent = missing(order.layer)
     if absent:
-        note = PEERS[order.layer].note
-        return f"not installed: {', '.join(absent)}" + f" ({note})" * bool(note)
+        return f"not installed: {', '.join(absent)}"
     for batch in BATCHES:
         error = cells.get(peers_tables.key(order.set, batch, order.layer), {}).get("error", "")
         if 0 < batch < order.batch and error.startswith(STOPPED):

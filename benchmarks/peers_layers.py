@@ -48,8 +48,6 @@ class Peer:
     """Whether it computes the nearest point, in whatever sense, or the point on a ray."""
     float32: bool = False
     """Whether it is judged in float32 too."""
-    note: str = ""
-    """Said where it is not installed."""
 
 
 def ours(label: str) -> Build:
