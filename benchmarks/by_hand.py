@@ -90,13 +90,8 @@ def simplex(n: int = 50) -> Handmade:
 
 
 def polytope_and_ball(n: int = 50, m: int = 50) -> Handmade:
-    A, b, c, x0 = (
-        torch.randn(m, n).double(),
-        0.5 + torch.rand(m).double(),
-        0.1 * torch.randn(n).double(),
-        torch.zeros(n),
-    )
-    x0, radius = x0.double(), 1.5
+    A, b, x0 = torch.randn(m, n).double(), 0.5 + torch.rand(m).double(), torch.zeros(n).double()
+    c, radius = 0.1 * torch.randn(n).double(), 1.5
     h0 = torch.cat([A @ x0 - b, (x0 - c).norm()[None] - radius])
 
     def formula(x: Tensor) -> Tensor:

@@ -25,93 +25,111 @@ over_methods = pytest.mark.parametrize("method", METHODS)
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
-def made(kind: str, dtype: torch.dtype, seed: int = 0, far: float = 0.0) -> tuple[ConvexSet, Tensor, Tensor]:
-    """A set around a point of size `far`, an anchor off its centre, and points from deep inside to far outside."""
-    random = torch.Generator().manual_seed(seed)
+class Draw:
+    """Sets around a point of size `far`."""
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=random, dtype=torch.float64)
+    def __init__(self, kind: str, dtype: torch.dtype, seed: int, far: float) -> None:
+        self.dtype, self.size, self.random = dtype, max(1.0, far), torch.Generator().manual_seed(seed)
+        self.center = far * self.normal(D)
+        if kind in ("simplex", "planes"):
+            self.center = torch.full((D,), self.size, dtype=torch.float64)
 
-    center = far * normal(D)
-    if kind in ("simplex", "planes"):
-        center = torch.full((D,), max(1.0, far), dtype=torch.float64)
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.random, dtype=torch.float64)
 
-    def quadratic(rank: int, q: Tensor, r: float) -> Quadratic:
-        factor = normal(D, rank)
-        P = (factor @ factor.mT / D).to(dtype).double()
+    def quadratic(self, rank: int, q: Tensor, r: float) -> Quadratic:
+        factor = self.normal(D, rank)
+        P = (factor @ factor.mT / D).to(self.dtype).double()
         P = (P + P.mT) / 2
-        q, r = q - P @ center, r - float(q @ center) + float(center @ P @ center) / 2
-        return Quadratic(P.to(dtype), q.to(dtype), torch.tensor(r, dtype=dtype))
+        q, r = q - P @ self.center, r - float(q @ self.center) + float(self.center @ P @ self.center) / 2
+        return Quadratic(P.to(self.dtype), q.to(self.dtype), torch.tensor(r, dtype=self.dtype))
 
-    def cones(m: int, k: int) -> SecondOrderCone:
-        A, b, z, d = normal(m, k, D), 0.3 * normal(m, k), 0.7 * normal(m, D), 1 + normal(m).abs()
-        return SecondOrderCone(*(v.to(dtype) for v in (A, b - A @ center, z, d - z @ center)))
+    def cones(self, m: int, k: int) -> SecondOrderCone:
+        A, b, z, d = self.normal(m, k, D), 0.3 * self.normal(m, k), 0.7 * self.normal(m, D), 1 + self.normal(m).abs()
+        return SecondOrderCone(*(v.to(self.dtype) for v in (A, b - A @ self.center, z, d - z @ self.center)))
 
-    def lmi(k: int, zeros: int) -> LMI:
-        A, C = normal(D, k, k), -2 * torch.eye(k, dtype=torch.float64)
+    def lmi(self, k: int, zeros: int) -> LMI:
+        A, C = self.normal(D, k, k), -2 * torch.eye(k, dtype=torch.float64)
         A[:, :zeros], A[:, :, :zeros] = 0, 0
         A = A + A.mT
-        return LMI(A.to(dtype), (C + torch.einsum("nij,n->ij", A, center)).to(dtype))
+        return LMI(A.to(self.dtype), (C + torch.einsum("nij,n->ij", A, self.center)).to(self.dtype))
 
-    def polytope(m: int) -> Polytope:
-        A, b = normal(m, D), 0.5 + normal(m).abs()
-        return Polytope(A.to(dtype), (b + A @ center).to(dtype))
+    def polytope(self, m: int) -> Polytope:
+        A, b = self.normal(m, D), 0.5 + self.normal(m).abs()
+        return Polytope(A.to(self.dtype), (b + A @ self.center).to(self.dtype))
 
-    def ellipsoid() -> Ellipsoid:
-        return Ellipsoid((center + 0.2 * normal(D)).to(dtype), (0.5 * normal(D, D) / D**0.5 + torch.eye(D)).to(dtype))
+    def ellipsoid(self) -> Ellipsoid:
+        return Ellipsoid(
+            (self.center + 0.2 * self.normal(D)).to(self.dtype),
+            (0.5 * self.normal(D, D) / D**0.5 + torch.eye(D)).to(self.dtype),
+        )
 
-    def ball(radius: float) -> Ball:
-        return Ball((center + 0.3 * normal(D)).to(dtype), torch.tensor(radius, dtype=dtype))
+    def ball(self, radius: float) -> Ball:
+        return Ball((self.center + 0.3 * self.normal(D)).to(self.dtype), torch.tensor(radius, dtype=self.dtype))
 
-    def equality(k: int) -> Equality:
-        A = normal(k, D)
-        return Equality(A.to(dtype), (A @ center).to(dtype))
+    def equality(self, k: int) -> Equality:
+        A = self.normal(k, D)
+        return Equality(A.to(self.dtype), (A @ self.center).to(self.dtype))
 
-    def box(size: float) -> Box:
-        return Box((center - size).to(dtype), (center + 1.3 * size).to(dtype))
+    def box(self, size: float) -> Box:
+        return Box((self.center - size).to(self.dtype), (self.center + 1.3 * size).to(self.dtype))
 
-    total = D * max(1.0, far)
-    sets: dict[str, Callable[[], ConvexSet]] = {
-        "ball": lambda: ball(1.7),
-        "axes": lambda: Ellipsoid(
-            (center + 0.2 * normal(D)).to(dtype), (0.3 + normal(D).abs()).to(dtype), diagonal=True
-        ),
-        "ellipsoid": ellipsoid,
-        "two": lambda: polytope(9) & ball(1.5),
-        "many": lambda: (
-            quadratic(D, 0.3 * normal(D), -1.5)
-            & box(1.0)
-            & cones(3, 4)
-            & quadratic(D - 2, normal(D), -0.9)
-            & ellipsoid()
-            & lmi(3, 0)
-            & polytope(5)
-        ),
-        "simplex": lambda: Simplex(D, total),
-        "plane": lambda: equality(2) & polytope(7),
-        "planes": lambda: Simplex(D, torch.tensor(total, dtype=dtype)) & ball(2.0 * max(1.0, far)) & equality(1),
-        "quadratic": lambda: quadratic(D, 0.3 * normal(D), -1.5),
-        "paraboloid": lambda: quadratic(D - 2, normal(D), -1.0),
-        "flat": lambda: quadratic(1, torch.zeros(D, dtype=torch.float64), -1.0),
-        "quadratics": lambda: (
-            quadratic(D, 0.3 * normal(D), -1.5)
-            & quadratic(D - 2, normal(D), -0.9)
-            & quadratic(D, -0.2 * normal(D), -1.2)
-        ),
-        "cone": lambda: cones(1, 4),
-        "cones": lambda: cones(5, 3),
-        "lmi": lambda: lmi(4, 0),
-        "singular lmi": lambda: lmi(5, 2),
-    }
-    if kind == "skew":
-        whole = quadratic(D, 0.3 * normal(D), -1.5)
-        change = torch.randn(D, D, generator=random, dtype=dtype).mul(1e-4)
-        set: ConvexSet = Quadratic(whole.P + change - change.mT, whole.q, -1)
-    else:
-        set = sets[kind]()
-    anchor = onto(set, (center + 0.02 * normal(D)).to(dtype))
+    def skew(self) -> Quadratic:
+        """With a matrix that is not quite symmetric."""
+        whole = self.quadratic(D, 0.3 * self.normal(D), -1.5)
+        change = torch.randn(D, D, generator=self.random, dtype=self.dtype).mul(1e-4)
+        return Quadratic(whole.P + change - change.mT, whole.q, -1)
+
+    def set(self, kind: str) -> ConvexSet:
+        sets: dict[str, Callable[[], ConvexSet]] = {
+            "ball": lambda: self.ball(1.7),
+            "axes": lambda: Ellipsoid(
+                (self.center + 0.2 * self.normal(D)).to(self.dtype),
+                (0.3 + self.normal(D).abs()).to(self.dtype),
+                diagonal=True,
+            ),
+            "ellipsoid": self.ellipsoid,
+            "two": lambda: self.polytope(9) & self.ball(1.5),
+            "many": lambda: (
+                self.quadratic(D, 0.3 * self.normal(D), -1.5)
+                & self.box(1.0)
+                & self.cones(3, 4)
+                & self.quadratic(D - 2, self.normal(D), -0.9)
+                & self.ellipsoid()
+                & self.lmi(3, 0)
+                & self.polytope(5)
+            ),
+            "simplex": lambda: Simplex(D, D * self.size),
+            "plane": lambda: self.equality(2) & self.polytope(7),
+            "planes": lambda: (
+                Simplex(D, torch.tensor(D * self.size, dtype=self.dtype))
+                & self.ball(2.0 * self.size)
+                & self.equality(1)
+            ),
+            "skew": self.skew,
+            "quadratic": lambda: self.quadratic(D, 0.3 * self.normal(D), -1.5),
+            "paraboloid": lambda: self.quadratic(D - 2, self.normal(D), -1.0),
+            "flat": lambda: self.quadratic(1, torch.zeros(D, dtype=torch.float64), -1.0),
+            "quadratics": lambda: (
+                self.quadratic(D, 0.3 * self.normal(D), -1.5)
+                & self.quadratic(D - 2, self.normal(D), -0.9)
+                & self.quadratic(D, -0.2 * self.normal(D), -1.2)
+            ),
+            "cone": lambda: self.cones(1, 4),
+            "cones": lambda: self.cones(5, 3),
+            "lmi": lambda: self.lmi(4, 0),
+            "singular lmi": lambda: self.lmi(5, 2),
+        }
+        return sets[kind]()
+
+
+def made(kind: str, dtype: torch.dtype, seed: int = 0, far: float = 0.0) -> tuple[ConvexSet, Tensor, Tensor]:
+    """A set around a point of size `far`, an anchor off its centre, and points from deep inside to far outside."""
+    draw = Draw(kind, dtype, seed, far)
+    set = draw.set(kind)
+    anchor = onto(set, (draw.center + 0.02 * draw.normal(D)).to(dtype))
     sizes = torch.tensor([0.02, 1.0, 30.0, 1e4], dtype=dtype).repeat(N // 4)[:, None]
-    return set, anchor, anchor + sizes * normal(N, D).to(dtype)
+    return set, anchor, anchor + sizes * draw.normal(N, D).to(dtype)
 
 
 def fused(set: ConvexSet, x: Tensor, anchor: Tensor, method: str = "ray", strict: bool = True) -> Tensor:

@@ -274,7 +274,7 @@ def test_what_was_computed_is_forgotten_when_the_set_changes(kind: str) -> None:
 
 
 def test_what_was_computed_goes_with_its_anchor() -> None:
-    for kind in ("quadratic", "cone", "lmi"):
+    for kind in ("quadratic", "cone", "lmi", "ellipsoid", "two", "simplex", "plane"):
         for method in METHODS:
             set, anchor, x = made(kind, torch.float64)
             fused(set, x, anchor, method)

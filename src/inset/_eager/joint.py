@@ -19,6 +19,12 @@ Found = tuple[Any, tuple[Any, ...]]
 """A kind, and the fields of a set."""
 
 
+def dimensions(found: Found) -> list[int | None]:
+    """How many each field has for one sample; None where the kind has looked."""
+    kind, fields = found
+    return [k for k, _ in zip(cycle(kind.dims), fields, strict=False)]
+
+
 def split(values: Any, sizes: tuple[int, ...]) -> list[Any]:
     """Consecutive pieces of these sizes."""
     return [values[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
@@ -37,7 +43,7 @@ class Joint:
     def of(cls, found: list[Found]) -> Found:
         """The kind, and the fields of all parts."""
         kinds, fields = zip(*found, strict=True)
-        dims = [k for kind, own in found for k, _ in zip(cycle(kind.dims), own, strict=False)]
+        dims = [k for one in found for k in dimensions(one)]
         return cls(kinds, tuple(map(len, fields)), tuple(dims)), tuple([v for own in fields for v in own])
 
     def count(self, fields: tuple[Any, ...], x: Tensor) -> int:

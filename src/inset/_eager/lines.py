@@ -15,7 +15,6 @@ of each sample, are left to them and to `dependent.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ from ..affine import Equality
 from ..sets.quadratic import Quadratic
 from . import cones, kinds, matrices, norms, planes, quadratics
 from .calls import PLAIN, remembered, traced, transformed
-from .joint import Found, Joint
+from .joint import Found, Joint, dimensions
 
 KNOWN = kinds.KNOWN | norms.KNOWN | quadratics.KNOWN | cones.KNOWN | matrices.KNOWN | planes.KNOWN
 """Kinds, by the type of the set and the method."""
@@ -93,8 +92,7 @@ def _prepared(set: ConvexSet, x: Any, anchor: Any, method: Any, strict: bool) ->
 
 def known_kind(set: ConvexSet, method: Any) -> Found | None:
     """The kind of a set for a method, and its fields."""
-    whole = KNOWN.get(type(set))
-    if whole is None and type(set) is not Intersection:
+    if type(set) not in KNOWN and type(set) is not Intersection:
         return None
     equal = [part for part in parts(set) if type(part) in planes.SOURCES]
     found = _inequalities([part for part in parts(set) if type(part) is not Equality], method)
@@ -124,7 +122,7 @@ def _applies(kind: Any, fields: tuple[Any, ...], x: Any, anchor: Any) -> bool:
         return False
     if any([v.dtype != x.dtype or v.requires_grad for v in tensors]) or anchor.ndim != 1 or x.numel() == 0:
         return False
-    for v, k in zip(fields, cycle(kind.dims), strict=False):
+    for v, k in zip(fields, dimensions((kind, fields)), strict=True):
         if isinstance(v, Tensor) and (v.numel() == 0 or (k is not None and v.ndim != k)):
             return False
     return kind.count(fields, x) <= LARGEST and not reduced_products(x)

@@ -17,7 +17,7 @@ from .._combine import Intersection
 from .._set import ConvexSet
 from ..affine import Equality
 from ..sets.simplex import Simplex
-from .joint import Found, split
+from .joint import Found, dimensions, split
 from .kinds import certainty, positive, roundoff
 
 SOURCES: dict[type[ConvexSet], tuple[int, ...]] = {Equality: (2, 1, 2), Simplex: (0,)}
@@ -48,8 +48,7 @@ class OnPlane:
         """The kind, and the fields of the equalities and of the rest."""
         inner, own = found
         sources = tuple([type(set) for set in sets])
-        dims = [k for source in sources for k in SOURCES[source]]
-        dims += [k for k, _ in zip(inner.dims * max(1, len(own)), own, strict=False)]
+        dims = [*[k for source in sources for k in SOURCES[source]], *dimensions(found)]
         return cls(sources, inner, tuple(dims)), (*[v for set in sets for v in fields(set)], *own)
 
     def _apart(self, given: tuple[Any, ...]) -> list[Any]:
