@@ -75,18 +75,19 @@ def _cases(torch: Any) -> list[Any]:
     def normal(*shape: int, dtype: Any = None) -> Any:
         return torch.randn(*shape, dtype=dtype)
 
-    zero = torch.zeros(64)
+    zero, half = torch.zeros(64), torch.ones(64, dtype=torch.bfloat16)
     links = torch.stack([torch.arange(31), torch.arange(1, 32)], -1)
     cones = SecondOrderCone(normal(2, 4, 64), torch.zeros(2, 4), torch.zeros(2, 64), torch.ones(2))
     region = GaussianKL(zero, zero, 0.05, False, parameterization="log_std")
     matrices = normal(8, 8, 8)
     return [
         (normal(4096, 64), zero, Ball(zero, 1.0), "chord"),
-        (normal(4096, 64, dtype=torch.bfloat16), zero, Box(-torch.ones(64), torch.ones(64)), "chord"),
+        (normal(4096, 64, dtype=torch.bfloat16), zero.bfloat16(), Box(-half, half), "chord"),
         ((normal(4096, 64), normal(4096, 64)), (zero, zero), region, "chord"),
         (normal(4096, 32, 2), torch.zeros(1, 2).expand(32, 2), Strings(links, 1.0), "chord"),
         (normal(64, 32, 2, dtype=torch.bfloat16), normal(64, 32, 2), Strings(links[:9], torch.ones(64, 9)), "chord"),
         (normal(4096, 64), zero, Polytope(normal(256, 64), torch.ones(256)), "chord"),
+        (normal(4096, 64, dtype=torch.bfloat16), zero, Polytope(normal(64, 64).bfloat16(), half), "chord"),
         (normal(4096, 64), zero, cones, "chord"),
         (normal(4096, 8), zero[:8], LMI(matrices + matrices.mT, -20 * torch.eye(8)), "chord"),
     ]

@@ -106,14 +106,16 @@ def _tangent_point(epsilon, KIND: tl.constexpr):
 
 
 @triton.jit
-def _repeated(v, n, N, ROW: tl.constexpr, D: tl.constexpr, ALL: tl.constexpr, WIDE: tl.constexpr, other):
+def _repeated(
+    v, n, N, ROW: tl.constexpr, D: tl.constexpr, ALL: tl.constexpr, WIDE: tl.constexpr, F: tl.constexpr, other
+):  # fmt: skip
     """Vectors of D numbers, one after another, as often as ALL asks for."""
     e = tl.arange(0, WIDE)
     if ROW == 0:
-        return tl.load(v + e % D, e < ALL, other=other)[None, :]
+        return tl.load(v + e % D, e < ALL, other=other).to(F)[None, :]
     else:
         there = (n < N)[:, None] & (e < ALL)[None, :]
-        return tl.load(v + n[:, None] * ROW + (e % D)[None, :], there, other=other)
+        return tl.load(v + n[:, None] * ROW + (e % D)[None, :], there, other=other).to(F)
 
 
 @triton.jit
@@ -142,7 +144,7 @@ def loaded(
     other: tl.constexpr = 0.0 if KIND == LOGARITHM else 1.0  # type: ignore[assignment]
     mean, spread = row(m0, n, N, WIDE, ALL, ROWM, F), row(s0, n, N, WIDTH, D, ROWS, F)
     center, old = row(mq, n, N, WIDE, ALL, ROWQ, F), row(sq, n, N, WIDTH, D, ROWC, F, other)
-    inverse = _deviation(old if ALL == D else _repeated(sq, n, N, ROWC, D, ALL, WIDE, other), KIND)
+    inverse = _deviation(old if ALL == D else _repeated(sq, n, N, ROWC, D, ALL, WIDE, F, other), KIND)
     scale = 1.0 + 0 * old if KIND == LOGARITHM else divided(1.0 + 0 * old, old)
     if WIDTH > D:
         spread = tl.where((tl.arange(0, WIDTH) < D)[None, :], spread, old)  # what is not there has not changed

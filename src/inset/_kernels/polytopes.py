@@ -33,9 +33,7 @@ def prepared(set: Polytope, x: Tensor, anchor: Tensor, method: str, strict: bool
         return None
     if x.shape[-1] > WIDEST or A.shape[0] > MOST:
         return None
-    if any([v.requires_grad for v in (A, b, anchor)]) or A.dtype != torch.float32 or b.dtype != torch.float32:
-        return None
-    if anchor.dtype not in (x.dtype, torch.float32):
+    if any([v.requires_grad or v.dtype not in (x.dtype, torch.float32) for v in (A, b, anchor)]):
         return None
     fields = (A, b, x.dtype, strict)
     constants = _constants(*fields, anchor) if traced() else remembered(_Kind, fields, anchor)
@@ -54,7 +52,7 @@ def tile(samples: int) -> int:
 def _constants(A: Tensor, b: Tensor, dtype: torch.dtype, strict: bool, anchor: Tensor) -> tuple[Tensor, Tensor]:
     """What `products.forward` has to know of the set and its anchor, for points of this dtype."""
     outer = torch.finfo(dtype)
-    narrow = 1.01 * outer.eps / 2 if outer.bits < torch.finfo(A.dtype).bits else 0.0
+    narrow = 1.01 * outer.eps / 2 if dtype != torch.float32 else 0.0
     A, b, anchor = dense(A), dense(b), dense(anchor)
     return polytope_constants(A, b, anchor, narrow, outer.smallest_normal, strict)
 
@@ -71,11 +69,11 @@ def polytope_constants(
 ) -> tuple[Tensor, Tensor]:
     """Numbers for each row, and A in pieces; `narrow` is the roundoff of the result, if that is not of float32."""
     (m, d), width = A.shape, power(A.shape[1])
-    rows, pieces = A.new_empty(5, m), A.new_empty(2, m, d)
+    rows, pieces = [A.new_empty(size, dtype=torch.float32) for size in ((5, m), (2, m, d))]
     launched(
         products.constants, False, A, width, A, b, anchor, rows, pieces,
         block=max(1, 1024 // width), warps=4, D=d, STRICT=strict, WIDTH=width, NARROW=narrow, SMALLEST=smallest,
-        LARGEST=torch.finfo(A.dtype).max / 8, ROOT=math.sqrt(d),
+        LARGEST=torch.finfo(torch.float32).max / 8, ROOT=math.sqrt(d),
     )  # fmt: skip
     return rows, pieces
 
@@ -87,7 +85,7 @@ def polytope(
     """y, and for each sample eta, 1 / (1 + s) and the row that sets it, for x `(..., n)`; everything is contiguous."""
     d = x.shape[-1]
     samples, width = x.numel() // d, max(16, power(d))
-    y, kept = torch.empty_like(x), A.new_empty(3, samples)
+    y, kept = torch.empty_like(x), rows.new_empty(3, samples)
     launched(
         products.forward, False, x, width, x, anchor, rows, pieces, y, kept,
         samples=samples, block=tile(samples), warps=4, stages=2, M=A.shape[0], D=d, STRICT=strict,

@@ -50,7 +50,7 @@ def constants(
     there, at = i < N, i[:, None] * D + e[None, :]
     mask = there[:, None] & (e < D)[None, :]
     row, anchor = tl.load(A + at, mask, other=0.0), tl.load(x0 + e, e < D, other=0.0).to(tl.float64)[None, :]
-    wide, end = row.to(tl.float64), tl.load(b + i, there, other=1.0)
+    wide, end = row.to(tl.float64), tl.load(b + i, there, other=1.0).to(tl.float32)
     bound = tl.minimum(tl.maximum(end, -LARGEST), LARGEST)
     depth = (bound.to(tl.float64) - tl.sum(wide * anchor, axis=1)).to(tl.float32)
     inverse = divided(tl.full(depth.shape, 1.0, tl.float32), depth)

@@ -41,9 +41,7 @@ def around(x: Pair, old: Pair, epsilon: Any, layout: Layout, anchor: Pair, metho
     dtype, event, held = x[0].dtype, 2 if layout.average else 1, (*old, epsilon)
     if dtype not in DTYPES or x[1].dtype != dtype:
         return None
-    if any([v.requires_grad or v.dtype != torch.float32 for v in held]):
-        return None
-    if any([v.requires_grad or v.dtype not in (dtype, torch.float32) for v in anchor]):
+    if any([v.requires_grad or v.dtype not in (dtype, torch.float32) for v in (*held, *anchor)]):
         return None
     if x[0].shape[-event:].numel() > WIDEST or 0 in (x[0].numel(), x[1].numel(), anchor[0].numel(), anchor[1].numel()):
         return None

@@ -33,7 +33,7 @@ def fused(set: Strings, x: Tensor, anchor: Tensor, method: str, strict: bool) ->
         return None
     if not isinstance(lengths, Tensor):
         lengths = constant(float(lengths), wide, x.device, links.shape[0])
-    if lengths.dtype != wide or lengths.requires_grad or anchor.dtype not in (x.dtype, wide):
+    if lengths.requires_grad or any([v.dtype not in (x.dtype, wide) for v in (lengths, anchor)]):
         return None
     shape = x.shape
     bodies, d = shape[-2:]

@@ -63,7 +63,7 @@ def _fused(kind: int, fields: tuple[Any, Any, Any], x: Tensor, anchor: Tensor, s
     """As above, for a set with these p, q and r: tensors, numbers, or None for what it has not."""
     inner, d = working(x.dtype), x.shape[-1]
     held = [v for v in fields if isinstance(v, Tensor)]
-    if any([v.requires_grad or v.dtype != inner for v in held]) or anchor.dtype not in (x.dtype, inner):
+    if any([v.requires_grad for v in held]) or any([v.dtype not in (x.dtype, inner) for v in (*held, anchor)]):
         return None
     if d > WIDEST or 0 in x.shape or 0 in anchor.shape or anchor.shape[-1] != d:
         return None
