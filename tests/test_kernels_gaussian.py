@@ -79,6 +79,22 @@ def test_kernel_is_the_formula(kind: str, method: str, average: bool, each: bool
         torch.testing.assert_close(a, b, rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", PARAMETERIZATIONS)
+def test_derivatives_far_from_the_origin(kind: Any) -> None:
+    """There rounding of the means is large beside the way from the old policy, which the derivative is to follow."""
+    random = torch.Generator().manual_seed(0)
+    mean, scale = 400 * torch.randn(D, generator=random), torch.ones(D) * (kind != "log_std")
+    region = GaussianKL(mean, scale, 0.05, False, parameterization=kind)
+    x = mean + torch.randn(N, D, generator=random), scale + 0.1 * torch.randn(N, D, generator=random)
+    _, _, *ours = both(region, x, (mean, scale), "ray", False)[0]
+    leaves = tuple(v.double().requires_grad_() for v in x)
+    y, _ = interpolated(doubled(region), leaves, (mean.double(), scale.double()), "ray", False)
+    g = [torch.linspace(-1, 1, v.numel()).reshape(v.shape).double() for v in y]
+    exact = torch.autograd.grad(y, leaves, g)
+    for a, b in zip(ours, exact, strict=True):
+        assert ((a - b).norm(dim=-1) <= 8 * torch.finfo(torch.float32).eps * b.norm(dim=-1)).all()
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(("kind", "method", "average", "each"), [case for case in CASES if case[1] == "chord"])
 def test_weights_found_again_are_those_of_the_way_there(

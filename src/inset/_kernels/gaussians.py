@@ -167,7 +167,9 @@ def backward(
         outside = eta != 1  # as decided there
         along = tl.sum(pushed * (mean - mean0), axis=1) + tl.sum(bent * (spread - spread0), axis=1)
         if RAY:
-            z, e = changes(moved(mean0, mean, eta), moved(spread0, spread, eta), center, old, inverse, scale, KIND)
+            # not those of y itself, in which far from the origin rounding is large beside the way from the old policy
+            z0, e0 = changes(mean0, spread0, center, old, inverse, scale, KIND)
+            z, e = tl.fma(eta[:, None], z - z0, z0), tl.fma(eta[:, None], e - e0, e0)
             b, slope = evaluated(z, e, most, cut, KIND, STATES, False)
         up, out = z * inverse / STATES, slope * scale / 2
         if RAY:
