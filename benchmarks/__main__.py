@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import feasibility, growth, limits, overhead, peers, solvers
+from . import agreement, feasibility, growth, limits, overhead, peers, solvers
 
 #: Each module offers `add_arguments(parser)` and `run(args) -> exit status`; its docstring is its help.
 BENCHMARKS = {
+    "agreement": agreement,
     "feasibility": feasibility,
     "growth": growth,
     "limits": limits,

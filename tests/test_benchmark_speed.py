@@ -1,4 +1,4 @@
-"""The benchmarks `limits` and `growth`: what they make of times, what they print, and runs that were stopped."""
+"""The benchmarks `limits`, `growth` and `agreement`: what they make of numbers, what they print, and stopped runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import dependent_sets, growth, growth_tables, limits, overhead
+from benchmarks import agreement, dependent_sets, growth, growth_tables, limits, overhead
 from benchmarks.__main__ import main
 from benchmarks.growth_cells import Memory, step
 from benchmarks.growth_lines import PASSES, Line
@@ -108,3 +108,35 @@ def test_growth_measures_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     text = capsys.readouterr().out
     assert "a cliff: the largest step is 4.00 times the expected one (ms against batch, polytope" in text
     assert "MB against batch" in text and " 800 " in text
+
+
+QUICK = ["agreement", "--points", "40", "--sets", "polytope,psd", "--dtypes", "float32"]
+
+
+def test_agreement_shows_fast_paths_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set without one, like `psd`, has nothing to be compared."""
+    file = tmp_path / "agreement.json"
+    assert main([*QUICK, "--json", str(file)]) == 0
+    text = capsys.readouterr().out
+    rows = [line.split()[:4] for line in text.splitlines() if line.startswith(("polytope", "psd"))]
+    assert rows == [["polytope", "float32", method, "eager"] for method in ("chord", "ray")]
+    assert "2 fast paths, 0 that differ; 4 cells run by the formulas alone" in text
+    monkeypatch.setattr(agreement, "measured", lambda *a: pytest.fail("measured again"))
+    assert main([*QUICK, "--json", str(file)]) == 0
+
+
+@pytest.mark.parametrize("what", ["points", "derivatives"])
+def test_agreement_finds_what_is_off(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twice = agreement._twice
+
+    def off(*call: Any) -> Any:
+        y, dx = twice(*call)
+        return (y * (1 + 1e-4), dx) if what == "points" else (y, dx * (1 + 1e-4))
+
+    monkeypatch.setattr(agreement, "_twice", off)
+    assert main(QUICK) == 1
+    assert capsys.readouterr().out.count("differs") == 2
