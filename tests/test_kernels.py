@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import inset.torch  # noqa: F401  the kernels are part of this front-end
 from inset import Ball, Strings
+from inset._kernels import _launch, links, strings
 from inset._kernels import fused as dispatched
-from inset._kernels import links, strings
 from inset._kernels.strings import fused
 from inset._project import interpolated
 
@@ -105,6 +105,22 @@ def test_two_numbers_of_16_bits_are_read_as_one(
     assert not strings._paired(x[:, :7, :1])  # seven for each sample
     with FakeTensorMode():  # as in a program, which may be given others
         assert not strings._paired(torch.empty(20, 8, 2, dtype=dtype))
+
+
+@pytest.mark.parametrize("held", [32, 512])
+@pytest.mark.parametrize("again", [0, 32])
+def test_of_strings_that_are_as_bad_the_first_counts(monkeypatch: pytest.MonkeyPatch, again: int, held: int) -> None:
+    """As by the formulas; lanes have one link of a sample, or several."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    monkeypatch.setattr(_launch, "HELD", held)
+    monkeypatch.setattr(_launch, "FEW", 0)  # one warp
+    set, _, anchor = chain(torch.float32)
+    across = torch.tensor([0.0, 3.0]).repeat(4)
+    x = torch.stack([torch.stack([across, 0 * across], -1), torch.stack([0 * across, across + 1], -1)]).repeat(8, 1, 1)
+    for strict in (False, True):
+        (y, dx, _), (other, reference, _) = both(set, x, anchor.expand(16, 8, 2), strict)
+        torch.testing.assert_close(y, other, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(dx, reference, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("again", [0, 32])

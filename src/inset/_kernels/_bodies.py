@@ -108,8 +108,11 @@ def apart(v, x, F: tl.constexpr):
     """The points of a tile of x."""
     if v.dtype == tl.int32:
         PAIRS: tl.constexpr = v.shape[3]
-        first = v.to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
-        second = (v >> 16).to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
+        if x.dtype.element_ty == tl.bfloat16:  # the upper half of a float32
+            first, second = (v << 16).to(F, bitcast=True), (v & -0x10000).to(F, bitcast=True)
+        else:
+            first = v.to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
+            second = (v >> 16).to(tl.int16).to(x.dtype.element_ty, bitcast=True).to(F)
         return tl.join(first, second).reshape(v.shape[0], v.shape[1], v.shape[2], 2 * PAIRS)
     else:
         return v.to(F)

@@ -24,16 +24,20 @@ def forward(
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr,
     WIDTH: tl.constexpr, LINKS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, PAIRED: tl.constexpr,
     F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr,
-    HUGE: tl.constexpr, SHIFT: tl.constexpr,
+    HUGE: tl.constexpr, SHIFT: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there."""
+    """y and, unless they are found AGAIN, eta and the link that set it or -1; M of the LINKS are there.
+
+    One tile of points is on its way while another is at work, or two of them in turns: to hand on one that is on its
+    way would be to wait for it.
+    """
     SIZE: tl.constexpr = BODIES * D
     e = places(B, WIDTH, LANES, EACH)
-    TWICE: tl.constexpr = LANES <= 32  # two tiles are on their way at once, unless many warps hold a sample
+    step, count = tl.num_programs(0), tl.cdiv(N, B)
     # everything is asked for before anything is waited for
     ahead = tile(x, tl.program_id(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
-    if TWICE:
-        later = tile(x, tl.program_id(0) + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
+    if TILES == 2:
+        later = tile(x, tl.program_id(0) + step, N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
     link, i, j = joined(links, M, LINKS, B, LANES)  # type: ignore[misc]
     most = limits(lengths, 0, link, M, ROWL, F)  # those of the first sample, if each has its own
     anchor = anchors(x0, tl.zeros((B,), tl.int64), N, e, SIZE, TOGETHER, D, ROW0, F)
@@ -41,23 +45,27 @@ def forward(
     inverse, least = inverses(most)  # type: ignore[misc]
     far0 = farthest(anchor)
     plain = tl.full((B,), True, tl.int1)
-    for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
-        point = apart(ahead, x, F)
-        if TWICE:
-            ahead, later = later, tile(x, k + 2 * tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
-        else:
-            ahead = tile(x, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
+    for k in range(tl.program_id(0), count, TILES * step):
+        point, ahead = apart(ahead, x, F), tile(x, k + TILES * step, N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
         plain &= _forth(
             k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse, least,
-            SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, False
+            SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, PAIRED, F, U, NARROW, SMALLEST, NORMAL, HUGE,
+            SHIFT, False,
         )  # fmt: skip
+        if TILES == 2:  # beyond the last tile there are no samples
+            point, later = apart(later, x, F), tile(x, k + 3 * step, N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
+            plain &= _forth(
+                k + step, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most,
+                inverse, least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, PAIRED, F, U, NARROW,
+                SMALLEST, NORMAL, HUGE, SHIFT, False,
+            )  # fmt: skip
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:  # once more with what only extreme numbers need
-        for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
+        for k in range(tl.program_id(0), count, step):
             point = apart(tile(x, k, N, B, SIZE, WIDTH, LANES, EACH, PAIRED), x, F)
             _forth(
                 k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse,
-                least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, F, U, NARROW, SMALLEST, NORMAL, HUGE,
-                SHIFT, True
+                least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, PAIRED, F, U, NARROW, SMALLEST, NORMAL,
+                HUGE, SHIFT, True
             )  # fmt: skip
 
 
@@ -65,9 +73,9 @@ def forward(
 def _forth(
     k, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most, inverse, least,
     SIZE: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
-    ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr, F: tl.constexpr,
-    U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr,
-    SHIFT: tl.constexpr, EXTREME: tl.constexpr,
+    ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, B: tl.constexpr,
+    PAIRED: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
+    NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr, EXTREME: tl.constexpr,
 ):  # fmt: skip
     """Write what `forward` does of tile k; which samples are plain, as those need be that are not EXTREME."""
     n = (k * B + tl.arange(0, B)).to(tl.int64)
@@ -80,7 +88,7 @@ def _forth(
         far0 = farthest(anchor)
     eta, which, point, plain = weighed(  # type: ignore[misc]
         x, known * SIZE, x0, known * ROW0, point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
-        M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
+        not AGAIN, M, TOGETHER, STRICT, D, ENDS, PAIRED, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
     )  # fmt: skip
     result = tl.fma(wide(eta), point, wide(1 - eta) * anchor)  # as a sum it is the point itself at 1
     write(y, wide(n) * SIZE + e, result, wide(alive) & (e < SIZE), SIZE)
@@ -213,8 +221,8 @@ def backward(
         coming = tile(g, k + tl.num_programs(0), N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
         plain &= _back(
             k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j, whole,
-            most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U, NARROW,
-            SMALLEST, NORMAL, HUGE, SHIFT, False
+            most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, PAIRED, F, U,
+            NARROW, SMALLEST, NORMAL, HUGE, SHIFT, False
         )  # fmt: skip
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:
         for k in range(tl.program_id(0), tl.cdiv(N, B), tl.num_programs(0)):
@@ -222,8 +230,8 @@ def backward(
             incoming = apart(tile(g, k, N, B, SIZE, WIDTH, LANES, EACH, PAIRED), g, F)
             _back(
                 k, x, x0, links, lengths, weight, active, dx, dx0, N, e, point, incoming, anchor, far0, link, i, j,
-                whole, most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B, F, U,
-                NARROW, SMALLEST, NORMAL, HUGE, SHIFT, True
+                whole, most, inverse, least, BODIES, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, ANCHORED, B,
+                PAIRED, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, True
             )  # fmt: skip
 
 
@@ -233,8 +241,8 @@ def _back(
     most, inverse, least,
     BODIES: tl.constexpr, D: tl.constexpr, M: tl.constexpr, TOGETHER: tl.constexpr, ROW0: tl.constexpr,
     ROWL: tl.constexpr, STRICT: tl.constexpr, AGAIN: tl.constexpr, ENDS: tl.constexpr, ANCHORED: tl.constexpr,
-    B: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr, SMALLEST: tl.constexpr,
-    NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr, EXTREME: tl.constexpr,
+    B: tl.constexpr, PAIRED: tl.constexpr, F: tl.constexpr, U: tl.constexpr, NARROW: tl.constexpr,
+    SMALLEST: tl.constexpr, NORMAL: tl.constexpr, HUGE: tl.constexpr, SHIFT: tl.constexpr, EXTREME: tl.constexpr,
 ):  # fmt: skip
     """Write what `backward` does of tile k; which samples are plain, as those need be that are not EXTREME."""
     SIZE: tl.constexpr = BODIES * D
@@ -254,7 +262,7 @@ def _back(
             inverse, least = inverses(most)  # type: ignore[misc]
         eta, which, _point, usual = weighed(  # type: ignore[misc]
             x, each(row), x0, each(row0), point, anchor, far0, alive, link, i, j, whole, most, inverse, least,
-            M, TOGETHER, STRICT, D, ENDS, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
+            True, M, TOGETHER, STRICT, D, ENDS, PAIRED, F, U, NARROW, SMALLEST, NORMAL, HUGE, SHIFT, EXTREME,
         )  # fmt: skip
         plain &= usual
     else:

@@ -17,10 +17,11 @@ from ._operator import constant, operator, watched
 
 WIDEST = 4096
 """Coordinates of a point, or links, up to which one program holds them all."""
-REGISTERS, MORE = 80, 96
-"""Registers with which a lane can do, if bodies are together at the anchor, and where several warps hold a sample.
+FEW, REGISTERS, MORE = 64, 80, 96
+"""Registers with which a lane can do, if bodies are together at the anchor: where it reads a sample of 16 bits at once,
 
-Given more it takes more, for what only extreme points need, and fewer programs run at once.
+where a warp holds samples, and where several warps hold one. Given more it takes more, for what only extreme points
+need, and fewer programs run at once.
 """
 AGAIN = 16
 """Links up to which a weight is found again on the way back, which costs less than to store it."""
@@ -64,7 +65,8 @@ def strings(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor, strict: b
     held = 2 * max(layout["WIDTH"], layout["LINKS"])
     launched(
         kernels.forward, True, x, held, x, anchor, links, lengths, y, eta, active,
-        short=True, registers=_registers(x, layout), STRICT=strict, PAIRED=_paired(x), **layout,
+        short=True, registers=_registers(x, layout), STRICT=strict, PAIRED=_paired(x),
+        TILES=2 if x.element_size() == 2 and _alone(layout) else 1, **layout,
     )  # fmt: skip
     return y, eta, active
 
@@ -105,7 +107,14 @@ def _registers(x: Tensor, layout: dict[str, Any]) -> int:
     """How many a lane may use, if it can do with few."""
     if not layout["TOGETHER"] or x.element_size() == 8:
         return 0
-    return REGISTERS if layout["WIDTH"] <= HELD // 2 else MORE
+    if not _alone(layout):
+        return MORE
+    return FEW if x.element_size() == 2 and layout["WIDTH"] <= 8 else REGISTERS
+
+
+def _alone(layout: dict[str, Any]) -> bool:
+    """Whether a warp holds a sample, or several."""
+    return max(layout["WIDTH"], layout["LINKS"]) <= HELD // 2
 
 
 def _layout(x: Tensor, anchor: Tensor, links: Tensor, lengths: Tensor) -> dict[str, Any]:
