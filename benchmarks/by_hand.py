@@ -10,9 +10,12 @@ from torch import Tensor
 
 import inset
 
-Formula = Callable[[Tensor], Any]
+from . import by_hand_curved
+from .points import Point, map_point
+
+Formula = Callable[[Any], Any]
 # A set, its anchor, and formulas, of which the first is the reference.
-Handmade = tuple[inset.ConvexSet, Tensor, dict[str, Formula]]
+Handmade = tuple[inset.ConvexSet, Point, dict[str, Formula]]
 
 
 def polytope(n: int = 50, m: int = 50) -> Handmade:
@@ -124,4 +127,23 @@ SETS: dict[str, Callable[[], Handmade]] = {
     "simplex": simplex,
     "polytope-ball": polytope_and_ball,
     "polytope-equalities": polytope_and_equalities,
+    "quadratic": by_hand_curved.quadratic,
+    "cones": by_hand_curved.cones,
+    "lmi": by_hand_curved.lmi,
+    "strings": by_hand_curved.strings,
+    "policies": by_hand_curved.policies,
 }
+VECTORS = tuple(name for name in SETS if name not in ("strings", "policies"))
+"""Sets of points that a network may end in."""
+
+
+def drawn(anchor: Point, batch: int) -> Point:
+    """Points inside and outside."""
+    size = torch.randn(batch).double().exp()
+    # h of policies is another one, and finite, where log-stds rise by 3
+    size = size.clamp(max=0.5) if isinstance(anchor, tuple) else size
+
+    def leaf(a: Tensor) -> Tensor:
+        return (a + size.reshape(batch, *(1,) * a.ndim) * torch.randn(batch, *a.shape).double()).requires_grad_()
+
+    return map_point(leaf, anchor)

@@ -25,7 +25,8 @@ import inset
 from inset.torch import Projection
 
 from . import dependent_sets, environment
-from .by_hand import SETS, Formula
+from .by_hand import SETS, VECTORS, Formula, drawn
+from .points import Point, leaves, map_point
 from .results import Results
 from .training_steps import GOALS, LOOSE, PAPER, RAY, STEPS, STRICT, build, captured
 
@@ -102,7 +103,7 @@ def dependent(results: Results, names: list[str], args: argparse.Namespace) -> N
 
 def networks(results: Results, names: list[str], args: argparse.Namespace) -> None:
     print("\nOne training step (Adam) of a network 64-256-256-50 against the same network without the layer, float32")
-    for name in names:
+    for name in [name for name in names if name in VECTORS]:
         for batch in (32, 512):
             torch.manual_seed(args.seed)
             title = f"{name}, batch {batch}"
@@ -145,8 +146,8 @@ def _first_line(error: Exception) -> str:
 def layer_steps(name: str, batch: int) -> dict[str, Step]:
     """Forward and backward by hand (first: the reference), by `project` and by the layer; same numbers."""
     set, anchor, by_hand = SETS[name]()
-    x = (anchor + torch.randn(batch, 1).double().exp() * torch.randn(batch, 50).double()).requires_grad_()
-    cotangent = torch.randn(batch, 50).double()
+    x = drawn(anchor, batch)
+    cotangent = map_point(torch.randn_like, x)
     loose, tight = Projection(set, anchor, strict=False), Projection(set, anchor)
     functions = by_hand | {
         "project, strict=False": lambda x: inset.project(set, x, anchor, strict=False),
@@ -157,7 +158,7 @@ def layer_steps(name: str, batch: int) -> dict[str, Step]:
     reference = by_hand["by hand"]
     for function in functions.values():
         torch.testing.assert_close(function(x), reference(x), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(_pull(function, x, cotangent), _pull(reference, x, cotangent), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(_pull(function, x, cotangent), _pull(reference, x, cotangent), rtol=1e-5, atol=1e-5)
     return {label: _backward(function, x, cotangent) for label, function in functions.items()}
 
 
@@ -173,11 +174,11 @@ def network_steps(name: str, batch: int) -> dict[str, Step]:
     return {label: _train(layer, x, target) for label, layer in layers.items()}
 
 
-def _pull(function: Formula, x: Tensor, cotangent: Tensor) -> Tensor:
-    return torch.autograd.grad(function(x), x, cotangent)[0]
+def _pull(function: Formula, x: Point, cotangent: Point) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(leaves(function(x)), leaves(x), leaves(cotangent))
 
 
-def _backward(function: Formula, x: Tensor, cotangent: Tensor) -> Step:
+def _backward(function: Formula, x: Point, cotangent: Point) -> Step:
     return lambda: _pull(function, x, cotangent)
 
 

@@ -33,6 +33,7 @@ from inset import LMI, Ball, Equality, Quadratic, SecondOrderCone, Simplex
 from inset._combine import parts
 from inset._eager import lines as eager
 from inset._eager import quadratics
+from inset._eager.curved import Margin as Curve
 from inset._strict import Margin
 from inset.affine import onto
 
@@ -127,6 +128,35 @@ def test_the_margin_is_that_of_the_formulas_or_more(dtype: torch.dtype, kind: st
     assert (ours >= 0.99 * theirs.amax(-1, keepdim=True) - torch.finfo(dtype).eps).all()
 
 
+@pytest.mark.parametrize("square", [False, True])
+def test_the_margin_is_the_polynomial(square: bool) -> None:
+    """1 + p + q |y| + c |y|^2 at |y| = |x0| + eta |x - x0|, and a few roundings more."""
+    left, size = torch.tensor([0.5, 2.0]).double(), torch.tensor(30.0).double()
+    errors = [torch.tensor(v).double() for v in ([0.1, 0.2], [0.03, 0.01], [0.02, 0.08])][: 3 if square else 2]
+    eta, length = torch.tensor([[0.1], [0.7]]), torch.tensor([[50.0], [0.0]])
+    p, q, c = 0.2, 0.06, 0.04 * square
+    y = 30 + eta.double() * length.double()
+    exact = 1 + p + y * (q + y * c)
+    found = Curve.of(left, size, torch.float32, *errors).more(eta, length).double()
+    assert (found >= exact).all() and (found <= exact * (1 + 1e-5)).all()
+
+
+@over_dtypes
+def test_derivatives_at_the_origin(dtype: torch.dtype) -> None:
+    """Where no energy and no gap is left of a quadratic, and nothing of a cone."""
+    n = 4
+    wide: Any = {"dtype": dtype}
+    ball = Quadratic(torch.eye(n, **wide), torch.zeros(n, **wide), -1.0)
+    cones = SecondOrderCone(torch.eye(n, **wide)[None], torch.zeros(1, n, **wide), torch.zeros(1, n, **wide),
+                            torch.ones(1, **wide))  # fmt: skip
+    for set in (ball, cones, ball & Quadratic(2 * torch.eye(n, **wide), torch.zeros(n, **wide), -3.0)):
+        for method in METHODS[:2] if set is not ball else METHODS:
+            x = torch.zeros(2, n, **wide).requires_grad_()
+            g = torch.linspace(-1, 1, 2 * n, **wide).reshape(2, n)
+            y = fused(set, x, torch.zeros(n, **wide), method, True)
+            assert torch.equal(torch.autograd.grad(y, x, g)[0], g)
+
+
 def test_the_margin_of_quadratics_grows_with_the_square() -> None:
     set, anchor, _ = made("quadratic", torch.float32)
     assert isinstance(set, Quadratic)
@@ -134,7 +164,7 @@ def test_the_margin_of_quadratics_grows_with_the_square() -> None:
         known = what_is_known(set, anchor, method)
         far = torch.tensor([1e3, 1e4])
         least = 2**-24 * (2 * D + 8) * set.P.norm() * far**2 / -(anchor @ (set.P @ anchor / 2 + set.q) + set.r)
-        assert (known.margin.at(torch.ones(2), far) > least).all()
+        assert (known.margin.more(torch.ones(2), far) > 1 + least).all()
 
 
 @over_methods

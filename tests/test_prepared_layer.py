@@ -190,6 +190,36 @@ def test_a_call_with_an_anchor_notices_what_changes(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(y, layer(x.double(), anchor=anchor.double()))
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_second_call_without_an_anchor_is_prepared(monkeypatch: pytest.MonkeyPatch, fixed: bool) -> None:
+    """By the anchor of the layer, or by one that is made of the points of this call."""
+    set, place = inset.Strings(LINKS, 1.0), torch.tensor([[0.1, 0.2]]).expand(3, 2)
+    layer = Projection(set, place if fixed else None)
+    layer(flight()[0])
+    for asked in ("project_checked", "_quickest"):
+        monkeypatch.setattr(inset.torch, asked, None)
+    for seed, samples in ((1, 4), (2, 7)):
+        x, found = flight(seed, samples)[0], []
+        for apply in (layer, partial(inset.project, set, anchor=place if fixed else None)):
+            leaf = x.clone().requires_grad_()
+            y = apply(leaf)
+            found.append((y.detach(), *torch.autograd.grad(y.square().sum(), leaf)))
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs)
+        assert set.contains(found[0][0]).all()
+    monkeypatch.undo()
+    x = flight()[0]
+    if fixed:
+        assert isinstance(layer.anchor, Tensor)
+        before = layer(x)
+        layer.anchor[:1].copy_(torch.ones(2))  # of which the others are views
+        assert not torch.equal(layer(x), before)
+        torch.testing.assert_close(layer(x), inset.project(set, x, torch.ones(3, 2)))
+    torch.testing.assert_close(layer(1e30 * x), inset.project(set, 1e30 * x, layer.anchor), equal_nan=True)
+    with pytest.raises(inset.PointShapeError):
+        layer(x[0, 0])
+
+
 def test_sets_without_few_operations_take_anchors_too() -> None:
     """Also those that are handed back to the formulas, point by point."""
     x, anchor = 3 * torch.randn(5, 2, generator=torch.Generator().manual_seed(0)), 0.1 * torch.ones(5, 2)

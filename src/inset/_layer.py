@@ -162,7 +162,7 @@ def shortcut(
         return None
     held = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
     parts = [(modules, "fields")]
-    if anchor is None:
+    if anchor is None and "anchor_point" in modules:  # else it is made of the points
         held += [(modules["anchor_point"]._buffers, str(k)) for k in range(len(leaves(x)))]
         parts.append((modules, "anchor_point"))
     if any([where.get(name) is None or not watchable(where[name]) for where, name in held]):

@@ -30,6 +30,7 @@ from ._layer import (
 from ._namespace import Point, is_array
 from ._project import Info, Method, check_method, project, project_checked, project_with_info
 from ._set import ConvexSet
+from ._shapes import check_point
 from ._trust_region import Layout, check_options, check_policies, trust_region
 from .descent._minimize import DEFAULT, Callback, Solver
 from .descent._minimize import minimize as _minimize
@@ -118,7 +119,9 @@ class Projection(nn.Module):
             set = self.fields.build()
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
-        anchor = set.anchor(x) if anchor is None else anchor
+        if anchor is None:
+            check_point(set, x)
+            anchor = set.anchor(x)
         if self.nonfinite == "anchor":
             x = replace_nonfinite(set, x, anchor)
         if known and not return_info:  # what there is to check has been checked
@@ -140,7 +143,16 @@ class Projection(nn.Module):
                 found = found(x)
             if found is not None:
                 return found
-        return project_checked(set, x, anchor, self.method, self.strict, False)[0]
+        quick = _quickest(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
+        if quick is None:
+            return project_checked(set, x, anchor, self.method, self.strict, False)[0]
+        fixed = anchor if self.anchor_point is not None else None  # else it is made of the points
+
+        def call(x: Point) -> Point:
+            return _along(quick, set, self.method, self.strict, x, set.anchor(x) if fixed is None else fixed)
+
+        self._remember(call, x, None, set.event_ndim)
+        return call(x)
 
     def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
         self._quick = None

@@ -93,18 +93,17 @@ class _ConesChord(_Cones):
         length = norm(points, keepdim=True)
         M = length.clamp(min=1)
         image = (torch.cat([points, torch.ones_like(M)], -1) / M) @ self.rows.mT
-        image = image.unflatten(-1, (len(self.inverse), -1))
+        image = image.view(len(points), len(self.inverse), -1)
         long = torch.linalg.vector_norm(image[..., :-1], dim=-1)
-        h = (long - image[..., -1]) * M
+        h = (long - image[..., -1]).mul_(M)
         if strict:
-            h = h + torch.addcmul(self.offset, length, self.slope)
+            h.add_(torch.addcmul(self.offset, length, self.slope))
         out, i = (h * self.inverse).max(-1, keepdim=True)
         if not sloped:
             return out, length
-        turned, long = pick(image, i), long.gather(-1, i)
-        turned = turned / torch.where(long > 0, long, 1.0)
-        turned[:, -1] = -1
-        return out, length, i, turned * self.inverse[i]
+        turned = pick(image, i).div_(long.gather(-1, i).clamp_min_(1e-30))
+        turned.select(-1, -1).fill_(-1)
+        return out, length, i, turned.mul_(self.inverse.take(i))
 
 
 @dataclass(frozen=True)

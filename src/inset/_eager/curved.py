@@ -22,21 +22,31 @@ class Margin(NamedTuple):
 
     p: Tensor
     q: Tensor
-    c: Tensor
     size: Tensor
     """|x0|."""
     certain: Tensor
+    base: Tensor
+    """1 and the error at the anchor, and rounding of that."""
+    linear: Tensor
+    """What is added to it per unit of |y - x0|, and of the square of that, if something is."""
+    square: Tensor | None
 
     @classmethod
     def of(cls, left: Tensor, size: Tensor, dtype: torch.dtype, *errors: Tensor) -> Margin:
         """`left`: what is left of the depth; NaN where that is not positive."""
-        terms = [(error / positive(left)).max().to(dtype) for error in errors]
-        c = terms[2] if len(terms) > 2 else torch.zeros_like(terms[0])
-        return cls(terms[0], terms[1], c, size.to(dtype), certainty(terms[0]))
+        p, q, *c = [(error / positive(left)).max() for error in errors]
+        base, linear = 1 + p + q * size, q
+        if c:
+            base, linear = base + c[0] * size**2, q + 2 * c[0] * size
+        base = base * (1 + 4 * torch.finfo(dtype).eps)
+        p, q, size, base, linear, *c = [v.to(dtype) for v in (p, q, size, base, linear, *c)]
+        return cls(p, q, size, certainty(p), base, linear, c[0] if c else None)
 
-    def at(self, eta: Tensor, length: Tensor) -> Tensor:
-        y = self.size + eta * length  # the greatest |y|
-        return self.p + y * (self.q + y * self.c)
+    def more(self, eta: Tensor, length: Tensor) -> Tensor:
+        """1 and the error at the greatest |y|."""
+        away = eta * length
+        linear = self.linear if self.square is None else torch.addcmul(self.linear, away, self.square)
+        return torch.addcmul(self.base, away, linear)
 
 
 def direction(points: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +79,7 @@ class Curved:
         return self.margin.certain
 
     def more(self, eta: Tensor, length: Tensor) -> Tensor:
-        return 1 + self.margin.at(eta, length)
+        return self.margin.more(eta, length)
 
 
 def pick(rows: Tensor, i: Tensor) -> Tensor:

@@ -50,7 +50,12 @@ class _Quadratics(Curved, ABC):
         lines = z @ self.rows.mT
         out = slope = None
         for P, at in self.groups:  # one after the other: the images of all would not fit into a cache
-            image = (z @ P).unflatten(-1, (-1, z.shape[-1]))
+            image = z @ P
+            if len(self.inverse) == 1:
+                form = torch.linalg.vecdot(image, z).unsqueeze(-1)
+                out, a, b = self._reach(form, lines, length, at, strict)
+                return (out, length, torch.addcmul(a * image, b, self.rows)) if sloped else (out, length)
+            image = image.unflatten(-1, (-1, z.shape[-1]))
             form = torch.linalg.vecdot(image, z[:, None])
             reached, a, b = self._reach(form, lines[:, at], length, at, strict)
             reached, i = reached.max(-1, keepdim=True)
@@ -182,18 +187,17 @@ class _QuadraticsChord(_Quadratics):
     def _reach(self, form: Tensor, line: Tensor, length: Tensor, at: slice, strict: bool) -> tuple[Tensor, ...]:
         s, r, inverse = self.s[at], self.r[at], self.inverse[at]
         M = length.clamp(min=1)
-        t = -(line + r / M)
-        total, gap = t + s / M, t - s / M
-        R = torch.addcmul(2 * s * form, gap, gap).clamp(min=0).sqrt()
-        straight = total > 0
-        stretch = 4 * s / torch.where(straight, R + total, 1.0)
-        h = torch.where(straight, stretch * (M * form / 2 - t), M * (R - total))
+        t, fraction, double = -torch.addcdiv(line, r, M), s / M, 2 * s
+        total, gap = t + fraction, t - fraction
+        R = torch.addcmul(double * form, gap, gap).clamp_(min=0).sqrt_()
+        stretch = 2 * double / torch.add(R, total.abs()).clamp_(min=1e-30)
+        h = torch.where(total > 0, stretch * (M * form / 2 - t), M * (R - total))
         if strict:
             k, unit = 2 * roundoff(form) * (2 * self.anchor.shape[0] + 8), length / M
-            terms = M * unit * unit / 2 * self.matrix[at] + unit * self.vector[at] + r.abs() / M
-            h = h + k * (4 * s / (R + total.abs()).clamp(min=1e-30) * terms + M * R)
-        steep = 1 / torch.where(R > 0, R, 1.0)
-        return h * inverse, 2 * s * steep * inverse, (1 - gap * steep) * inverse
+            terms = torch.addcmul(self.vector[at], length, self.matrix[at], value=0.5) * unit
+            h = torch.add(h, torch.addcmul(M * R, stretch, torch.addcdiv(terms, r.abs(), M)), alpha=k)
+        steep = inverse / R.masked_fill(R == 0, 1.0)
+        return h * inverse, double * steep, torch.addcmul(inverse, gap, steep, value=-1)
 
 
 _KINDS = {"paper": _QuadraticsChord, "chord": _QuadraticsChord, "ray": _QuadraticsRay}

@@ -76,7 +76,9 @@ class Lengths:
             return None
         if x.is_neg() or anchor.is_neg():
             return None
-        if x.shape != anchor.shape:
+        if anchor.ndim == 2 and not anchor.requires_grad:  # that of all
+            anchor = anchor.expand_as(x)
+        elif x.shape != anchor.shape:
             batch = torch.broadcast_shapes(x.shape, anchor.shape)
             x, anchor = x.expand(batch), anchor.expand(batch)
         together = anchor.stride(-2) == 0
@@ -102,13 +104,13 @@ class _Ends(NamedTuple):
     def spans(self, points: Tensor) -> Tensor:
         """p_i - p_j for each link."""
         if self.matrix is not None:
-            return (points.flatten(1) @ self.matrix).view(points.shape[0], points.shape[2], -1)
+            return torch.mm(points.flatten(1), self.matrix).view(points.shape[0], points.shape[2], -1)
         return (points.index_select(1, self.first) - points.index_select(1, self.second)).mT
 
     def pushed(self, g: Tensor, link: Tensor, pull: Tensor) -> Tensor:
         """g less one end of a link of each sample pulled, and the other against it: link is `(N,)`, pull `(N, d)`."""
         if self.signs is not None:
-            return torch.addcmul(g, self.signs.index_select(0, link)[:, :, None], pull[:, None], value=-1)
+            return torch.addcmul(g, self.signs.index_select(0, link).unsqueeze(2), pull.unsqueeze(1), value=-1)
         first, second = (v.index_select(0, link)[:, None, None].expand(-1, 1, g.shape[-1]) for v in self[:2])
         return g.scatter_add(1, first, -pull[:, None]).scatter_add_(1, second, pull[:, None])
 
@@ -168,25 +170,25 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
     ):  # off by less than k at a length, twice, and the roundings of a square root and of what it divides
         steep: Any = (1 / longest) ** 2
         top, link = (square * (((1 + 2 * k + 4 * u) if strict else 1.0) ** 2 * steep)).max(-1, keepdim=True)
-        raw = top[:, 0].clamp_(min=1).rsqrt_()
+        raw = top.squeeze(1).clamp_(min=1).rsqrt_()
     else:
         long0 = (spans0 * spans0).sum(1).sqrt_()  # which is much quicker than a norm over rows
         depth = longest - long0
         if not depth.min().item() > 0:
             return None
         top, link = (1 + (square.sqrt() * (1 + k) - longest * (1 - k)) / depth).max(-1, keepdim=True)
-        steep, raw = 1 / depth, top[:, 0].clamp_(min=1).reciprocal_()
+        steep, raw = 1 / depth, top.squeeze(1).clamp_(min=1).reciprocal_()
     if not raw.min().item() >= 1 / MOST:  # NaN is not
         return None
     eta = raw
     if strict:
-        far0 = _norm(anchor[:, 0]) if together else _norm(anchor.flatten(1))
+        far0 = _norm(anchor.select(1, 0)) if together else _norm(anchor.flatten(1))
         part = _margin(raw, _norm(away.flatten(1)), far0, long0, longest, u, d)
         if not part.max().item() <= 0.01:
             return None
         eta = torch.where(raw < 1, torch.addcmul(raw, raw, part, value=-1), raw)
     span0 = None if spans0 is None else _one(spans0, link)
-    link, span = link[:, 0], _one(spans, link)
+    link, span = link.squeeze(1), _one(spans, link)
     if isinstance(steep, Tensor):
         steep = steep[link] if steep.ndim == 1 else steep.gather(1, link[:, None])[:, 0]
     return _Solved(eta, raw, away, link, span, span0, steep)
@@ -207,7 +209,7 @@ def _margin(eta: Tensor, far: Tensor, far0: Tensor, long0: Any, longest: Any, u:
     if isinstance(long0, float):  # the shortest length is the one that counts
         shortest = longest.min().item() if isinstance(longest, Tensor) else longest
         scale = 1 / (0.98 * shortest)
-        return torch.addcmul(far0 * (32.1 * u * scale) + 8.04 * k / 0.98, far, eta, value=both * scale)
+        return torch.addcmul(far0, far, eta, value=both / (32.1 * u)).mul_(32.1 * u * scale).add_(8.04 * k / 0.98)
     off = far * both * eta + far0 * (4 * both)
     part = (4 * k * long0 + 8.04 * k * longest + off[:, None]) / (0.98 * (longest - long0))
     return part.amax(-1)
@@ -248,10 +250,10 @@ class _Line(torch.autograd.Function):
 def _pulled(solved: _Solved, g: Tensor, ends: _Ends, anchored: bool) -> tuple[Tensor, Tensor | None]:
     """The derivatives by x and, if that is asked for, by the anchor."""
     eta, raw, away, link, span, span0, steep = solved
-    along, inner = (g * away).sum((-2, -1)), g * eta[:, None, None]
+    along, inner = torch.linalg.vecdot(g.flatten(1), away.flatten(1)), g * eta.view(-1, 1, 1)
     if span0 is None:  # outside the span has 1 / raw of its length, but for rounding
-        pull = along * (raw**3 * (raw < 1)) * steep
-        return ends.pushed(inner, link, span * pull[:, None]), g - inner if anchored else None
+        pull = (raw**3).mul_(raw < 1).mul_(along).mul_(steep)
+        return ends.pushed(inner, link, span * pull.unsqueeze(1)), g - inner if anchored else None
     pull = along * (raw**2 * (raw < 1)) * steep
     dx = ends.pushed(inner, link, _unit(span) * pull[:, None])
     if not anchored:
@@ -261,7 +263,7 @@ def _pulled(solved: _Solved, g: Tensor, ends: _Ends, anchored: bool) -> tuple[Te
 
 def _one(spans: Tensor, link: Tensor) -> Tensor:
     """The span of a link of each sample, `(N, d)`, for links `(N, 1)`."""
-    return spans.gather(2, link[:, None].expand(-1, spans.shape[1], -1))[:, :, 0]
+    return spans.gather(2, link.unsqueeze(1).expand(-1, spans.shape[1], -1)).squeeze(2)
 
 
 def _unit(span: Tensor) -> Tensor:
