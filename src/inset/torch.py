@@ -148,11 +148,11 @@ class Projection(nn.Module):
             return project_checked(set, x, anchor, self.method, self.strict, False)[0]
         fixed = anchor if self.anchor_point is not None else None  # else it is made of the points
 
-        def call(x: Point) -> Point:
+        def own(x: Point) -> Point:
             return _along(quick, set, self.method, self.strict, x, set.anchor(x) if fixed is None else fixed)
 
-        self._remember(call, x, None, set.event_ndim)
-        return call(x)
+        self._remember(own, x, None, set.event_ndim)
+        return own(x)
 
     def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
         self._quick = None
