@@ -146,13 +146,10 @@ class Projection(nn.Module):
         quick = _quickest(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
         if quick is None:
             return project_checked(set, x, anchor, self.method, self.strict, False)[0]
-        fixed = anchor if self.anchor_point is not None else None  # else it is made of the points
-
-        def own(x: Point) -> Point:
-            return _along(quick, set, self.method, self.strict, x, set.anchor(x) if fixed is None else fixed)
-
-        self._remember(own, x, None, set.event_ndim)
-        return own(x)
+        own = None if self.anchor_point is None else anchor
+        alone = partial(_alone, quick, set, self.method, self.strict, own)
+        self._remember(alone, x, None, set.event_ndim)
+        return alone(x)
 
     def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
         self._quick = None
@@ -269,6 +266,11 @@ def _along(quick: Any, set: ConvexSet, method: Method, strict: bool, x: Point, a
     """g(x) for points and an anchor that are known to fit."""
     y = None if quick is None else quick(x, anchor)
     return project_checked(set, x, anchor, method, strict, False)[0] if y is None else y
+
+
+def _alone(quick: Any, set: ConvexSet, method: Method, strict: bool, anchor: Point | None, x: Point) -> Point:
+    """The same with a fixed anchor, or one that the set makes of the points."""
+    return _along(quick, set, method, strict, x, set.anchor(x) if anchor is None else anchor)
 
 
 def _find_anchor(set: ConvexSet) -> Point | None:
