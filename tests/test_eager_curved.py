@@ -142,6 +142,45 @@ def test_the_margin_is_the_polynomial(square: bool) -> None:
 
 
 @over_dtypes
+@pytest.mark.parametrize("size", [1e-20, 1e-31, 1e-100, 1e15])
+def test_the_unit_of_h_does_not_matter(dtype: torch.dtype, size: float) -> None:
+    """Of a quadratic and of a cone, as far as their numbers are normal and their sets are those of size 1."""
+    size = max(size, 1.0 * torch.finfo(dtype).tiny ** 0.5)  # h has squares
+    wide: Any = {"dtype": dtype}
+    zero, x = torch.zeros(2, **wide), torch.tensor([[3.0, 4.0], [1e3, -2.0], [0.1, 0.2]], **wide)
+    unit = torch.eye(2, **wide)[None], torch.zeros(1, 2, **wide), torch.zeros(1, 2, **wide), torch.ones(1, **wide)
+    for strict in (False, True):
+        for s in (1.0, size):
+            ball = Quadratic(s * unit[0][0], zero, torch.tensor(-s / 2, **wide))
+            cone = SecondOrderCone(*[s * v for v in unit])
+            for set in (ball, cone):
+                leaf = x.clone().requires_grad_()
+                y = fused(set, leaf, zero, "chord", strict)
+                assert not strict or (set.contains(y).all() and (to_float64(set).h(y.double()) <= 0).all())
+                norm = leaf.norm(dim=-1, keepdim=True).clamp(min=1)
+                expected = leaf / norm
+                near = 3e-5 if dtype == torch.float32 else 1e-12
+                torch.testing.assert_close(y, expected, rtol=near, atol=near)
+                g = torch.tensor([[1.0, 2.0]], **wide).expand(3, 2)
+                ours, theirs = (torch.autograd.grad(v, leaf, g, retain_graph=True)[0] for v in (y, expected))
+                torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=near)
+
+
+def test_points_far_out_in_an_unbounded_set() -> None:
+    """What is |x| times as small as it counts is not nothing."""
+    x = torch.tensor([[2.0, 1e35]]).double().requires_grad_()
+    slab = Quadratic(torch.diag(torch.tensor([1.0, 0.0])).double(), torch.zeros(2).double(), -1.0)
+    y = fused(slab, x, torch.zeros(2).double(), "chord", False)
+    torch.testing.assert_close(y, x * 2**-0.5, rtol=1e-12, atol=0)
+    one = torch.tensor([[[1.0, 0.0]]]).double()
+    cone = SecondOrderCone(one, one[:, 0, :1] * 0, one[:, 0] * 0, one[0, :, 0])
+    y = fused(cone, x, torch.zeros(2).double(), "chord", False)
+    torch.testing.assert_close(y, x / 2, rtol=1e-12, atol=0)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(slope, torch.tensor([[-2.5e34, 0.5]]).double(), rtol=1e-9, atol=0)
+
+
+@over_dtypes
 def test_derivatives_at_the_origin(dtype: torch.dtype) -> None:
     """Where no energy and no gap is left of a quadratic, and nothing of a cone."""
     n = 4

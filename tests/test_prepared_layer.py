@@ -196,7 +196,7 @@ def test_a_second_call_without_an_anchor_is_prepared(monkeypatch: pytest.MonkeyP
     set, place = inset.Strings(LINKS, 1.0), torch.tensor([[0.1, 0.2]]).expand(3, 2)
     layer = Projection(set, place if fixed else None)
     layer(flight()[0])
-    for asked in ("project_checked", "_quickest"):
+    for asked in ("project_checked", "_quickest", "project"):
         monkeypatch.setattr(inset.torch, asked, None)
     for seed, samples in ((1, 4), (2, 7)):
         x, found = flight(seed, samples)[0], []
@@ -209,7 +209,11 @@ def test_a_second_call_without_an_anchor_is_prepared(monkeypatch: pytest.MonkeyP
         assert set.contains(found[0][0]).all()
     monkeypatch.undo()
     x = flight()[0]
-    if fixed:
+    if not fixed:
+        layer.anchor_point = inset._layer.FixedPoint(place)
+        torch.testing.assert_close(layer(x), inset.project(set, x, place))
+        layer.anchor_point = None
+    else:
         assert isinstance(layer.anchor, Tensor)
         before = layer(x)
         layer.anchor[:1].copy_(torch.ones(2))  # of which the others are views

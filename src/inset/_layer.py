@@ -110,7 +110,7 @@ class Shortcut:
         self.event = event
         self.like = _like(x, event)
         self.anchor_like = None if anchor is None else _like(anchor, event)
-        self.held = [(where, name, where[name]) for where, name in held]
+        self.held = [(where, name, where.get(name)) for where, name in held]
         """Modules and arrays, and where they are."""
         self.arrays = [(v, v._version) for _, _, v in self.held if isinstance(v, Tensor)]
 
@@ -162,9 +162,10 @@ def shortcut(
         return None
     held = [(modules["fields"]._buffers, name) for name in modules["fields"].names]
     parts = [(modules, "fields")]
-    if anchor is None and "anchor_point" in modules:  # else it is made of the points
-        held += [(modules["anchor_point"]._buffers, str(k)) for k in range(len(leaves(x)))]
+    if anchor is None:
         parts.append((modules, "anchor_point"))
+        if (fixed := modules.get("anchor_point")) is not None:  # else the set makes one of the points
+            held += [(fixed._buffers, str(k)) for k in range(len(leaves(x)))]
     if any([where.get(name) is None or not watchable(where[name]) for where, name in held]):
         return None
     return Shortcut(call, x, anchor, event, options, [*parts, *held])

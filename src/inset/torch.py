@@ -106,16 +106,12 @@ class Projection(nn.Module):
             quick = self._quick
             if quick is not None and quick.applies(x, anchor, self._options()):
                 return quick.call(x) if anchor is None else quick.call(x, anchor)
-        anchor = self.anchor if anchor is None else anchor
-        known = False
+        anchor, own = self.anchor if anchor is None else anchor, set is None
         if set is None and self.fields is not None:
             kind = self._node(x, anchor) if torch.compiler.is_dynamo_compiling() and not return_info else None
             if kind is not None:
                 arrays = self.fields.arrays()
                 return traced_projection(kind, arrays, x, anchor, self.method, self.strict, self.nonfinite)
-            fields = self.fields
-            known = anchor is not None and fields.fits(x) and fields.fits(anchor) and fields.unchanged()
-            known = known and fields.alike(x, anchor)
             set = self.fields.build()
         if set is None:
             raise ValueError("Projection() without a set: pass one, layer(x, set=...), or build Projection(set)")
@@ -124,10 +120,17 @@ class Projection(nn.Module):
             anchor = set.anchor(x)
         if self.nonfinite == "anchor":
             x = replace_nonfinite(set, x, anchor)
-        if known and not return_info:  # what there is to check has been checked
+        if own and not return_info and self._fits(x, anchor):  # what there is to check has been checked
             return self._project(set, x, anchor, given)
         apply = project_with_info if return_info else project
         return apply(set, x, anchor, method=self.method, strict=self.strict)
+
+    def _fits(self, x: Point, anchor: Point) -> bool:
+        """Whether this can be seen to be a point of this layer's set, and an anchor for it."""
+        fields = self.fields
+        if fields is None or not (fields.fits(x) and fields.fits(anchor) and fields.unchanged()):
+            return False
+        return fields.alike(x, anchor)
 
     def _project(self, set: ConvexSet, x: Point, anchor: Point, given: Point | None) -> Point:
         """g(x), and a `Shortcut` for the next call like this one, in which an anchor was `given` or not."""
@@ -139,7 +142,8 @@ class Projection(nn.Module):
         for prepared in _fast.PREPARED:
             found: Any = prepared(set, x, anchor, self.method, self.strict) if usual(leaves(x)[0]) else None
             if found is not None and not isinstance(found, (Tensor, tuple)):
-                self._remember(found, x, None, set.event_ndim)
+                if self.anchor_point is not None:  # one that is made of these points is not that of others
+                    self._remember(found, x, None, set.event_ndim)
                 found = found(x)
             if found is not None:
                 return found
@@ -147,9 +151,8 @@ class Projection(nn.Module):
         if quick is None:
             return project_checked(set, x, anchor, self.method, self.strict, False)[0]
         own = None if self.anchor_point is None else anchor
-        alone = partial(_alone, quick, set, self.method, self.strict, own)
-        self._remember(alone, x, None, set.event_ndim)
-        return alone(x)
+        self._remember(partial(_alone, quick, set, self.method, self.strict, own), x, None, set.event_ndim)
+        return _along(quick, set, self.method, self.strict, x, anchor)
 
     def _remember(self, call: Callable[..., Point], x: Point, given: Point | None, event: Any) -> None:
         self._quick = None

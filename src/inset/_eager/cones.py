@@ -101,7 +101,7 @@ class _ConesChord(_Cones):
         out, i = (h * self.inverse).max(-1, keepdim=True)
         if not sloped:
             return out, length
-        turned = pick(image, i).div_(long.gather(-1, i).clamp_min_(1e-30))
+        turned = pick(image, i).div_(long.gather(-1, i).clamp_min_(torch.finfo(long.dtype).tiny))
         turned.select(-1, -1).fill_(-1)
         return out, length, i, turned.mul_(self.inverse.take(i))
 

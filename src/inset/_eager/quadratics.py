@@ -165,6 +165,8 @@ class _QuadraticsChord(_Quadratics):
     r: Tensor
     matrix: Tensor
     vector: Tensor
+    least: Tensor
+    """That a sum may be which 4 s is divided by."""
 
     @classmethod
     @torch.no_grad()
@@ -177,7 +179,8 @@ class _QuadraticsChord(_Quadratics):
         )  # not t - depth, of which nothing may be left
         size = (4 * s * form + (t - s) ** 2).sqrt()
         inverse = (size + t + s) / (4 * s * positive(now.depth))  # a depth is inside, so t + s > 0
-        inverse, *constants = [v.to(anchor.dtype) for v in (inverse, now.q, s, now.r, now.matrix, now.vector)]
+        least = torch.finfo(anchor.dtype).tiny * (4 * s).clamp(min=1)
+        inverse, *constants = [v.to(anchor.dtype) for v in (inverse, now.q, s, now.r, now.matrix, now.vector, least)]
         return cls(now.set, anchor.clone(), now.margin, inverse, now.groups, *constants)
 
     def _scaled(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,14 +193,14 @@ class _QuadraticsChord(_Quadratics):
         t, fraction, double = -torch.addcdiv(line, r, M), s / M, 2 * s
         total, gap = t + fraction, t - fraction
         R = torch.addcmul(double * form, gap, gap).clamp_(min=0).sqrt_()
-        stretch = 2 * double / torch.add(R, total.abs()).clamp_(min=1e-30)
+        stretch = 2 * double / torch.maximum(R + total.abs(), self.least[at])
         h = torch.where(total > 0, stretch * (M * form / 2 - t), M * (R - total))
         if strict:
             k, unit = 2 * roundoff(form) * (2 * self.anchor.shape[0] + 8), length / M
             terms = torch.addcmul(self.vector[at], length, self.matrix[at], value=0.5) * unit
             h = torch.add(h, torch.addcmul(M * R, stretch, torch.addcdiv(terms, r.abs(), M)), alpha=k)
-        steep = inverse / R.masked_fill(R == 0, 1.0)
-        return h * inverse, double * steep, torch.addcmul(inverse, gap, steep, value=-1)
+        full = R.masked_fill(R == 0, 1.0)
+        return h * inverse, double / full * inverse, (1 - gap / full) * inverse
 
 
 _KINDS = {"paper": _QuadraticsChord, "chord": _QuadraticsChord, "ray": _QuadraticsRay}
