@@ -107,6 +107,23 @@ def test_two_numbers_of_16_bits_are_read_as_one(
         assert not strings._paired(torch.empty(20, 8, 2, dtype=dtype))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("again", [0, 32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_nan_is_one_whatever_its_sign(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, again: int, sign: int
+) -> None:
+    """An x86 processor makes those that are negative."""
+    monkeypatch.setattr(strings, "AGAIN", again)
+    set, x, anchor = chain(dtype)
+    x[1, 2, 0] = torch.tensor(math.nan).copysign(torch.tensor(sign))
+    leaf = x.clone().requires_grad_()
+    y = fused(set, leaf, anchor, "chord", True)
+    assert y is not None
+    (dx,) = torch.autograd.grad(y.sum(), leaf)
+    assert y[1].isnan().all() and dx[1].isnan().all() and y.isnan().sum() == dx.isnan().sum() == 16
+
+
 @pytest.mark.parametrize("held", [32, 512])
 @pytest.mark.parametrize("again", [0, 32])
 def test_of_strings_that_are_as_bad_the_first_counts(monkeypatch: pytest.MonkeyPatch, again: int, held: int) -> None:

@@ -59,8 +59,8 @@ def _top(ratio, link, CHOOSE: tl.constexpr):
     if CHOOSE and ratio.dtype == tl.float32 and ratio.shape[2] < 32:  # lanes of a part of a warp agree on both at once
         LAST: tl.constexpr = 0x7FFFFFFF  # type: ignore[assignment]
         own = tl.min(tl.where(order == mine[None, :, :], link, LAST), axis=0)
-        found = tl.max((mine.to(tl.int64) << 32) | (LAST - own).to(tl.int64), axis=1)
-        return (found >> 32).to(tl.int32).to(tl.float32, bitcast=True), LAST - found.to(tl.int32)
+        found = tl.max((mine.to(tl.uint64) << 32) | (LAST - own).to(tl.uint64), axis=1)
+        return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), LAST - found.to(tl.int32)
     else:
         top = tl.max(mine, axis=1)
         return top.to(ratio.dtype, bitcast=True), _first(order == each(top))

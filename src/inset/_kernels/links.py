@@ -55,9 +55,9 @@ def forward(
         if TILES == 2:  # beyond the last tile there are no samples
             point, later = apart(later, x, F), tile(x, k + 3 * step, N, B, SIZE, WIDTH, LANES, EACH, PAIRED)
             plain &= _forth(
-                k + step, x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j, whole, most,
-                inverse, least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, PAIRED, F, U, NARROW,
-                SMALLEST, NORMAL, HUGE, SHIFT, False,
+                tl.minimum(k + step, count), x, x0, lengths, y, weight, active, N, e, point, anchor, far0, link, i, j,
+                whole, most, inverse, least, SIZE, D, M, TOGETHER, ROW0, ROWL, STRICT, AGAIN, ENDS, B, PAIRED, F, U,
+                NARROW, SMALLEST, NORMAL, HUGE, SHIFT, False,
             )  # fmt: skip
     if tl.min(tl.where(plain, 1, 0), axis=0) == 0:  # once more with what only extreme numbers need
         for k in range(tl.program_id(0), count, step):
