@@ -126,7 +126,7 @@ def quiet_exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.ERROR)
     monkeypatch.setattr(inset._ray, "STEPS", 2)
-    for paths in ("FUSED", "PREPARED"):
+    for paths in ("FUSED", "PREPARED", "ANCHORED"):
         monkeypatch.setattr(inset._fast, paths, [])  # what is exported are the formulas
     monkeypatch.setattr(ONNXRegistry, "from_torchlib", OPERATORS)
     yield
