@@ -141,10 +141,10 @@ class _Solved(NamedTuple):
     """The weight of each sample, `(N,)`, and what its derivative is made of."""
 
     eta: Tensor
-    raw: Tensor
-    """Without the margin."""
+    bent: Tensor
+    """Without the margin, 0 inside."""
     away: Tensor
-    """x - x0, `(N, bodies, d)`."""
+    """x - x0, `(N, bodies d)`."""
     link: Tensor
     """That which sets the weight, `(N,)`."""
     span: Tensor
@@ -162,12 +162,11 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         least, most = torch.aminmax(longest)
         if not (least.item() >= LEAST and most.item() <= MOST):
             return None
-    away, k = x - anchor, u * (d / 2 + 6) if strict else 0.0
+    away, k = (x - anchor).flatten(1), u * (d / 2 + 6) if strict else 0.0
     spans, spans0 = known.ends.spans(x), None if together else known.ends.spans(anchor)
     square, long0 = (spans * spans).sum(1), 0.0
-    if (
-        spans0 is None
-    ):  # off by less than k at a length, twice, and the roundings of a square root and of what it divides
+    if spans0 is None:
+        # off by less than k at a length, twice, and the roundings of a square root and of what it divides
         steep: Any = (1 / longest) ** 2
         top, link = (square * (((1 + 2 * k + 4 * u) if strict else 1.0) ** 2 * steep)).max(-1, keepdim=True)
         raw = top.squeeze(1).clamp_(min=1).rsqrt_()
@@ -180,18 +179,18 @@ def _solved(x: Tensor, anchor: Tensor, known: Lengths, together: bool) -> _Solve
         steep, raw = 1 / depth, top.squeeze(1).clamp_(min=1).reciprocal_()
     if not raw.min().item() >= 1 / MOST:  # NaN is not
         return None
-    eta = raw
+    inside, eta = raw == 1, raw
     if strict:
         far0 = _norm(anchor.select(1, 0)) if together else _norm(anchor.flatten(1))
-        part = _margin(raw, _norm(away.flatten(1)), far0, long0, longest, u, d)
+        part = _margin(raw, _norm(away), far0, long0, longest, u, d)
         if not part.max().item() <= 0.01:
             return None
-        eta = torch.where(raw < 1, torch.addcmul(raw, raw, part, value=-1), raw)
+        eta = torch.where(inside, raw, torch.addcmul(raw, raw, part, value=-1))
     span0 = None if spans0 is None else _one(spans0, link)
     link, span = link.squeeze(1), _one(spans, link)
     if isinstance(steep, Tensor):
         steep = steep[link] if steep.ndim == 1 else steep.gather(1, link[:, None])[:, 0]
-    return _Solved(eta, raw, away, link, span, span0, steep)
+    return _Solved(eta, raw.masked_fill(inside, 0.0), away, link, span, span0, steep)
 
 
 def _norm(v: Tensor, dim: int = -1) -> Tensor:
@@ -241,7 +240,7 @@ class _Line(torch.autograd.Function):
                 ctx, lambda x, x0: interpolated(set, x, x0, "chord", known.strict)[0], (x, anchor), g
             ), None
         with exact_arithmetic(x):
-            dx, dx0 = _pulled(solved, g.reshape(solved.away.shape), known.ends, ctx.needs_input_grad[1])
+            dx, dx0 = _pulled(solved, g.reshape(-1, *g.shape[-2:]), known.ends, ctx.needs_input_grad[1])
         if x.ndim != 3:
             dx, dx0 = dx.reshape(x.shape), None if dx0 is None else dx0.reshape(x.shape)
         return dx, dx0, None
@@ -249,16 +248,16 @@ class _Line(torch.autograd.Function):
 
 def _pulled(solved: _Solved, g: Tensor, ends: _Ends, anchored: bool) -> tuple[Tensor, Tensor | None]:
     """The derivatives by x and, if that is asked for, by the anchor."""
-    eta, raw, away, link, span, span0, steep = solved
-    along, inner = torch.linalg.vecdot(g.flatten(1), away.flatten(1)), g * eta.view(-1, 1, 1)
-    if span0 is None:  # outside the span has 1 / raw of its length, but for rounding
-        pull = (raw**3).mul_(raw < 1).mul_(along).mul_(steep)
+    eta, bent, away, link, span, span0, steep = solved
+    along, inner = torch.linalg.vecdot(g.flatten(1), away), g * eta.view(-1, 1, 1)
+    if span0 is None:  # outside the span has 1 / bent of its length, but for rounding
+        pull = (bent**3).mul_(along).mul_(steep)
         return ends.pushed(inner, link, span * pull.unsqueeze(1)), g - inner if anchored else None
-    pull = along * (raw**2 * (raw < 1)) * steep
-    dx = ends.pushed(inner, link, _unit(span) * pull[:, None])
+    pull = along * bent * steep
+    dx = ends.pushed(inner, link, _unit(span) * (pull * bent)[:, None])
     if not anchored:
         return dx, None
-    return dx, ends.pushed(g - inner, link, _unit(span0) * (pull * (1 / raw - 1))[:, None])
+    return dx, ends.pushed(g - inner, link, _unit(span0) * (pull * (1 - bent))[:, None])
 
 
 def _one(spans: Tensor, link: Tensor) -> Tensor:
