@@ -79,6 +79,10 @@ class Fields(nn.Module):
         """Whether the arrays have the shapes of those at the beginning."""
         return self.kind is not None and self._shapes() == self.shapes
 
+    def suit(self, x: Point, anchor: Point) -> bool:
+        """Whether these can be seen to be points of the set as it was at the beginning, one the anchor of the other."""
+        return self.fits(x) and self.fits(anchor) and self.unchanged() and self.alike(x, anchor)
+
     def _shapes(self) -> list[torch.Size]:
         return [array.shape for array in self.arrays()]
 

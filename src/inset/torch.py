@@ -106,7 +106,8 @@ class Projection(nn.Module):
             quick = self._quick
             if quick is not None and quick.applies(x, anchor, self._options()):
                 return quick.call(x) if anchor is None else quick.call(x, anchor)
-        anchor, own = self.anchor if anchor is None else anchor, set is None
+        anchor = self.anchor if anchor is None else anchor
+        own = self.fields if set is None else None
         if set is None and self.fields is not None:
             kind = self._node(x, anchor) if torch.compiler.is_dynamo_compiling() and not return_info else None
             if kind is not None:
@@ -120,17 +121,10 @@ class Projection(nn.Module):
             anchor = set.anchor(x)
         if self.nonfinite == "anchor":
             x = replace_nonfinite(set, x, anchor)
-        if own and not return_info and self._fits(x, anchor):  # what there is to check has been checked
+        if own is not None and not return_info and own.suit(x, anchor):  # what there is to check has been checked
             return self._project(set, x, anchor, given)
         apply = project_with_info if return_info else project
         return apply(set, x, anchor, method=self.method, strict=self.strict)
-
-    def _fits(self, x: Point, anchor: Point) -> bool:
-        """Whether this can be seen to be a point of this layer's set, and an anchor for it."""
-        fields = self.fields
-        if fields is None or not (fields.fits(x) and fields.fits(anchor) and fields.unchanged()):
-            return False
-        return fields.alike(x, anchor)
 
     def _project(self, set: ConvexSet, x: Point, anchor: Point, given: Point | None) -> Point:
         """g(x), and a `Shortcut` for the next call like this one, in which an anchor was `given` or not."""

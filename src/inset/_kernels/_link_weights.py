@@ -53,10 +53,13 @@ def _first(chosen):
 
 @triton.jit
 def _top(ratio, link, CHOOSE: tl.constexpr):
-    """The greatest of numbers that are not negative, `(K, B, RUN)`, NaN if one is; the first link of it if CHOOSE."""
+    """The greatest of numbers that are not negative, `(K, B, RUN)`, NaN if one is, and the first link that has it.
+
+    If somebody will CHOOSE that link, lanes agree on both at once.
+    """
     order = ordered(ratio)
     mine = tl.max(order, axis=0)
-    if CHOOSE and ratio.dtype == tl.float32 and ratio.shape[2] < 32:  # lanes of a part of a warp agree on both at once
+    if CHOOSE and ratio.dtype == tl.float32 and ratio.shape[2] < 32:  # a whole warp has one instruction for each
         LAST: tl.constexpr = 0x7FFFFFFF  # type: ignore[assignment]
         own = tl.min(tl.where(order == mine[None, :, :], link, LAST), axis=0)
         found = tl.max((mine.to(tl.uint64) << 32) | (LAST - own).to(tl.uint64), axis=1)
@@ -132,8 +135,8 @@ def _shrunk(
     if TOGETHER:
         fixed = 4 * K * least + start
         depth = least - 2 * fixed
-        whole = depth + fixed + (4.04 * K + 2 * U) * least + end
-        return quotient(depth, tl.fma(whole, 1 + s, steep * (far + far0))), depth > 0
+        depth_and_error = depth + fixed + (4.04 * K + 2 * U) * least + end
+        return quotient(depth, tl.fma(depth_and_error, 1 + s, steep * (far + far0))), depth > 0
     else:
         eta = quotient(tl.full(s.shape, 1.0, s.dtype), 1 + s)
         fixed = 4 * K * (long0 + most) + each(start)
